@@ -286,8 +286,8 @@ class Planning:
         """Whether a node has been above its share by more than the trigger, for long enough."""
         now = view.now.boot_ns
         trigger = view.registry.policy.trigger_percent
-        wishes = attrs.evolve(problem.wishes, tolerance_percent=trigger)
-        at_trigger = attrs.evolve(problem, wishes=wishes)
+        objectives = attrs.evolve(problem.objectives, tolerance_percent=trigger)
+        at_trigger = attrs.evolve(problem, objectives=objectives)
         if not solve(at_trigger).moves:
             self._over_since_boot_ns = None
             return False
@@ -333,7 +333,7 @@ class Planning:
             current=_current(view, gone),
             pinned=registry.pins,
             paused=registry.paused_groups,
-            wishes=attrs.evolve(policy.wishes, evenness=weighed.evenness),
+            objectives=attrs.evolve(policy.objectives, evenness=weighed.evenness),
         )
 
     def _unfit(self, view: PlanningView) -> tuple[tuple[NodeId, Unfit], ...]:

@@ -18,9 +18,9 @@ from balancer.planner.problem import (
     Evenness,
     GroupNeed,
     NodeOffer,
+    Objectives,
     Problem,
     Unfit,
-    Wishes,
 )
 from balancer.registry.policy import PERCENT_MAX, WEIGHT_MAX
 from balancer.registry.records import GROUPS_MAX, NODES_MAX, PARTITIONS_MAX
@@ -35,7 +35,7 @@ class ProblemError(ValueError):
 
 def to_json(problem: Problem) -> dict[str, Any]:
     """Everything there is in it; dictionaries have texts for keys."""
-    wishes = attrs.asdict(problem.wishes)
+    objectives = attrs.asdict(problem.objectives)
     return {
         "nodes": [
             {
@@ -59,9 +59,9 @@ def to_json(problem: Problem) -> dict[str, Any]:
         "pinned": _texts(problem.pinned),
         "paused": sorted(problem.paused),
         "wishes": {
-            **wishes,
-            "evenness": problem.wishes.evenness.name.lower(),
-            "preferred_zones": list(problem.wishes.preferred_zones),
+            **objectives,
+            "evenness": problem.objectives.evenness.name.lower(),
+            "preferred_zones": list(problem.objectives.preferred_zones),
         },
     }
 
@@ -90,7 +90,7 @@ def from_json(value: Any) -> Problem:  # noqa: ANN401 # JSON
         current=_places(value, "current"),
         pinned=_places(value, "pinned"),
         paused=frozenset(GroupId(_whole(one, "a paused group", GROUPS_MAX)) for one in paused),
-        wishes=_wishes(_object(value.get("wishes", {}), "wishes")),
+        objectives=_objectives(_object(value.get("wishes", {}), "wishes")),
     )
 
 
@@ -121,7 +121,7 @@ def _need(value: Mapping[str, Any]) -> GroupNeed:
     )
 
 
-def _wishes(value: Mapping[str, Any]) -> Wishes:
+def _objectives(value: Mapping[str, Any]) -> Objectives:
     evenness, zones = value.get("evenness", "count"), value.get("preferred_zones", [])
     excess, spread = value.get("topic_excess_max"), value.get("spread_zones", False)
     if evenness not in ("count", "weight"):
@@ -131,7 +131,7 @@ def _wishes(value: Mapping[str, Any]) -> Wishes:
     if not isinstance(spread, bool):
         raise ProblemError("spread_zones is true or false")
     tolerance = value.get("tolerance_percent", TOLERANCE_PERCENT)
-    return Wishes(
+    return Objectives(
         evenness=Evenness[evenness.upper()],
         spread_zones=spread,
         preferred_zones=tuple(zones),

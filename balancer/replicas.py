@@ -125,9 +125,9 @@ class ReplicaPlan:
 def plan_replicas(problem: ReplicaProblem) -> ReplicaPlan:
     """The replica sets for a problem."""
     framed = _Frame.of(problem)
-    seated = best(framed.assignment)
+    assigned = best(framed.assignment)
     sets = dict(framed.fixed)
-    sets |= {group: tuple(sorted(members)) for group, members in seated.sets.items()}
+    sets |= {group: tuple(sorted(members)) for group, members in assigned.sets.items()}
     swapped = spread_bytes(
         sets=sets,
         free=framed.assignment.choices,
@@ -143,16 +143,16 @@ def plan_replicas(problem: ReplicaProblem) -> ReplicaPlan:
         if sets[group] != kept.wanted
     ]
     moves.sort(key=lambda move: (_RANK[move.reason], move.group))
-    proof = Proof.OPEN if swapped or seated.prices is None else Proof.PRICES
-    return ReplicaPlan(dict(sorted(sets.items())), tuple(moves), proof, seated.prices)
+    proof = Proof.OPEN if swapped or assigned.prices is None else Proof.PRICES
+    return ReplicaPlan(dict(sorted(sets.items())), tuple(moves), proof, assigned.prices)
 
 
 def assignment_problem(
     problem: ReplicaProblem, sets: Mapping[GroupId, tuple[NodeId, ...]]
 ) -> AssignmentProblem:
-    """The problem as seats, seated as `sets` says: for whoever checks a plan's prices."""
+    """The assignment problem with `sets` as its start: to check a plan's prices."""
     assignment = _Frame.of(problem).assignment
-    return attrs.evolve(assignment, start={group: sets[group] for group in assignment.seats})
+    return attrs.evolve(assignment, start={group: sets[group] for group in assignment.demand})
 
 
 @attrs.frozen(kw_only=True)
@@ -172,7 +172,7 @@ class _Frame:
         zones = len({host.zone for host in hosts.values() if host.state in _STAYING})
         unit = 1 + sum(max(1, one.replicas) for one in kept.values())
         choices: dict[GroupId, dict[NodeId, Place]] = {}
-        seats, fixed, zone_most = {}, {}, {}
+        demand, fixed, zone_most = {}, {}, {}
         for group, one in kept.items():
             places = _places(one, states, unit)
             size = min(len(one.wanted) if one.by_hand else one.replicas, len(places))
@@ -180,7 +180,7 @@ class _Frame:
             if not size or not (hard or (problem.level and not one.by_hand)):
                 fixed[group] = one.wanted
                 continue
-            choices[group], seats[group] = places, size
+            choices[group], demand[group] = places, size
             if zones > 1:
                 zone_most[group] = -(-size // zones)
         load = Counter(node for members in fixed.values() for node in members)
@@ -190,7 +190,7 @@ class _Frame:
                 (node for node in kept[group].wanted if node in choices[group]),
                 key=lambda node: (node not in kept[group].members, node),
             )[:size]
-            for group, size in seats.items()
+            for group, size in demand.items()
         }
         return cls(
             kept=kept,
@@ -198,7 +198,7 @@ class _Frame:
             fixed=fixed,
             assignment=AssignmentProblem(
                 choices=choices,
-                seats=seats,
+                demand=demand,
                 start=start,
                 capacity={node: max(1, host.capacity) for node, host in hosts.items()},
                 fixed={node: load[node] for node in hosts},

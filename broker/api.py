@@ -34,7 +34,7 @@ from broker.handlers.topics import (
 )
 from broker.ports import Reply
 from broker.requests.context import Broker
-from broker.requests.guard import blame
+from broker.requests.guard import report_bug
 from broker.requests.refusals import refuse
 from broker.requests.request import Request
 from wire.apis import (
@@ -220,7 +220,7 @@ class ApiTable:
             if key == _PRODUCE:
                 produce_usual.remember(request.reply.connection, request, request.frame)
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
-            blame(self._broker, request, error)
+            report_bug(self._broker, request, error)
         return False
 
     def _refuse(self, header: UnsupportedVersion, reply: Reply) -> None:

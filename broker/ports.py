@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from broker.lanes import LANES_MAX, Lanes
+from broker.ordering_barriers import BARRIERS_MAX, OrderingBarriers
 from broker.proposals.intake import Outcome, Pending
 from paxos.entry import Buffer
 from paxos.ids import GroupId, NodeId, Now, Slot
@@ -14,50 +14,50 @@ T = TypeVar("T")
 
 
 class Connection:
-    """What the broker remembers of a client's connection, for as long as there is that."""
+    """What the broker remembers of a client's connection while it is open."""
 
-    __slots__ = ("_last_refusals", "_refusals_anywhere", "fast_paths", "lanes", "refusals")
+    __slots__ = ("_last_refusals", "_refusals_anywhere", "barriers", "fast_paths", "refusals")
 
     def __init__(self) -> None:
         self.refusals = 0
-        """Batches that were refused on it so far, to be sent again."""
-        self.lanes: Lanes | None = None
-        """The partitions that are shut for it therefore; None where there are none."""
+        """Batches refused on it so far that the client will send again."""
+        self.barriers: OrderingBarriers | None = None
+        """The partitions that are blocked on it therefore; None if there are none."""
         self._last_refusals: dict[tuple[str, int], int] = {}
-        """Number of the last refusal of a partition, also when its lane is open again."""
+        """Number of the last refusal of a partition, kept after its barrier is gone."""
         self._refusals_anywhere = 0
-        """Of these nobody remembers the partition: there were too many."""
+        """Refusals up to this number: there were too many to remember their partitions."""
         self.fast_paths: list[Any] = []
-        """What Produce requests of this connection look like:
-        broker.handlers.records.produce_fast_path alone knows what is in it."""
+        """What Produce requests of this connection look like. Only
+        broker.handlers.records.produce_fast_path knows what is in it."""
 
     def refused(self, topic: str, index: int) -> int:
-        """Shut the lane of this partition; the number of the refusal."""
+        """Raise a barrier for this partition; returns the number of the refusal."""
         self.refusals += 1
-        if self.lanes is None:
-            self.lanes = Lanes()
-        self.lanes.refused(topic, index, self.refusals)
-        if len(self._last_refusals) == LANES_MAX and (topic, index) not in self._last_refusals:
+        if self.barriers is None:
+            self.barriers = OrderingBarriers()
+        self.barriers.refused(topic, index, self.refusals)
+        if len(self._last_refusals) == BARRIERS_MAX and (topic, index) not in self._last_refusals:
             self._last_refusals.clear()
             self._refusals_anywhere = self.refusals - 1
         self._last_refusals[topic, index] = self.refusals
         return self.refusals
 
-    def shut(self, topic: str, index: int) -> bool:
-        return self.lanes is not None and self.lanes.is_shut(topic, index)
+    def is_blocked(self, topic: str, index: int) -> bool:
+        return self.barriers is not None and self.barriers.is_blocked(topic, index)
 
-    def shut_since(self, topic: str, index: int, refusals: int) -> bool:
-        """Whether what came when so many had been refused would overtake a later refusal. That does
-        not end when the lane opens: it may have been with another node meanwhile."""
+    def would_overtake(self, topic: str, index: int, refusals: int) -> bool:
+        """Whether a request that came after so many refusals would overtake a later one. This
+        outlives the barrier: the request may have been at another node meanwhile."""
         last = self._last_refusals.get((topic, index), self._refusals_anywhere)
         return last > refusals
 
     def seen(self, number: int, boot_ns: int) -> None:
-        """The client could know of all refusals up to this one (see broker.lanes)."""
-        if self.lanes is not None:
-            self.lanes.seen(number, boot_ns)
-            if not len(self.lanes):
-                self.lanes = None
+        """The client could know of all refusals up to this one (see broker.ordering_barriers)."""
+        if self.barriers is not None:
+            self.barriers.seen(number, boot_ns)
+            if not len(self.barriers):
+                self.barriers = None
 
 
 class Reply(Protocol):

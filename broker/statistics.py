@@ -19,7 +19,7 @@ class BrokerStatistics:
     produce_timeouts: int = 0
     produce_read_aside: int = 0
     produce_behind_refusal: int = 0
-    """Batches refused because one before them was, on the same connection (broker.lanes)."""
+    """Batches refused because an earlier one on the same connection was (ordering_barriers)."""
     duplicates: int = 0
     """Batches that had been appended before, of producers and of writers; on every replica."""
     fetch_requests: int = 0

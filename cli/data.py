@@ -146,10 +146,10 @@ def _usage(options: Any) -> int:  # noqa: ANN401 (argparse's)
     with _opened(options, limits.data_bytes_max if limits else 0) as disk:
         found = usage(disk)
     if options.json:
-        told = attrs.asdict(found) | {"held": found.held}
+        document = attrs.asdict(found) | {"held": found.held}
         if limits is not None:
-            told |= {"log_bytes": limits.log_bytes, "data_bytes_max": limits.data_bytes_max}
-        print(json.dumps(told, indent=2))
+            document |= {"log_bytes": limits.log_bytes, "data_bytes_max": limits.data_bytes_max}
+        print(json.dumps(document, indent=2))
     else:
         print("\n".join(_usage_lines(found, limits)))
     return 0

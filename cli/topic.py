@@ -326,7 +326,7 @@ def _print_record(record: ConsumerRecord, as_json: bool) -> None:
         key = "" if record.key is None else f"{text_of(record.key)}\t"
         print(f"{record.partition}/{record.offset}\t{key}{text_of(record.value)}")
         return
-    told: dict[str, object] = {
+    document: dict[str, object] = {
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
@@ -334,5 +334,7 @@ def _print_record(record: ConsumerRecord, as_json: bool) -> None:
         **json_of("value", record.value),
     }
     if record.headers:
-        told["headers"] = [{"name": name, **json_of("value", one)} for name, one in record.headers]
-    print(json.dumps(told))
+        document["headers"] = [
+            {"name": name, **json_of("value", one)} for name, one in record.headers
+        ]
+    print(json.dumps(document))

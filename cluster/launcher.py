@@ -264,7 +264,7 @@ class Launcher:
             node.process.send(SIGCONT)
         with trio.move_on_after(STOP_S_MAX) as patience:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._lose_patience, patience)
+                nursery.start_soon(self._stop_when_hurried, patience)
                 async with trio.open_nursery() as endings:
                     for node in nodes:
                         endings.start_soon(self._wait_for_end, node, patience)
@@ -280,7 +280,7 @@ class Launcher:
             soon = trio.current_time() + LEFT_ALONE_S_MAX
             patience.deadline = min(patience.deadline, soon)
 
-    async def _lose_patience(self, patience: trio.CancelScope) -> None:
+    async def _stop_when_hurried(self, patience: trio.CancelScope) -> None:
         await self.hurry.wait()
         patience.cancel()
 
@@ -333,7 +333,7 @@ def _unused(folder: Path, name: str) -> Path:
     return next(path for path in candidates if not path.exists())
 
 
-def _say_nothing(_line: str) -> None:
+def _ignore(_line: str) -> None:
     """For callers that look for themselves."""
 
 
@@ -344,7 +344,7 @@ async def launch(
     overrides: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     command: Command = node_command,
-    report: Callable[[str], None] = _say_nothing,
+    report: Callable[[str], None] = _ignore,
 ) -> AsyncIterator[Launcher]:
     """A launcher with no node started yet; all are stopped at the end, whatever happens.
 

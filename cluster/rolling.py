@@ -87,8 +87,8 @@ def rolling_restart(
             again = f"go on with: evenkeel rolling-restart --from {node.id}"
             raise RollingError(f"{error}; {again}") from error
         done.append(steps)
-        told = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in steps.seconds.items())
-        say(f"node {node.id}: back after {steps.total_s:.1f} s ({told})")
+        parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in steps.seconds.items())
+        say(f"node {node.id}: back after {steps.total_s:.1f} s ({parts})")
     return done
 
 

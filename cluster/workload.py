@@ -151,14 +151,14 @@ class SteadyProducer:
                     self._topic,
                     value + self._padding,
                     partition=partition,
-                    on_delivery=self._teller(record),
+                    on_delivery=self._on_delivery(record),
                 )
             except BufferError:
                 producer.poll(0.01)
             else:
                 return
 
-    def _teller(self, record: Record) -> Tell:
+    def _on_delivery(self, record: Record) -> Tell:
         def tell(error: KafkaError | None, message: Message) -> None:
             record.ended_ns = time.monotonic_ns()
             if error is not None:
@@ -327,7 +327,7 @@ def read_everything(
     try:
         ends = {}
         for partition in range(partitions):
-            marks, ends[partition] = _told_ends(consumer, topic, partition, name)
+            marks, ends[partition] = _read_ends(consumer, topic, partition, name)
             history += [*marks, Record(Op.ASSIGN, name, Key(topic, partition), offset=0)]
         places = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in ends]
         consumer.assign(places)
@@ -344,7 +344,7 @@ def read_everything(
     return history
 
 
-def _told_ends(
+def _read_ends(
     consumer: Consumer, topic: str, partition: int, name: str
 ) -> tuple[list[Record], int]:
     """What a reader was told of both ends of a partition, and the latter of them."""
@@ -352,11 +352,11 @@ def _told_ends(
     marks = _watermarks(consumer, topic, partition)
     ended_ns = time.monotonic_ns()
     key = Key(topic, partition)
-    told = [
+    records = [
         Record(op, name, key, None, offset, Outcome.OK, began_ns, ended_ns)
         for op, offset in zip((Op.EARLIEST, Op.LATEST), marks, strict=True)
     ]
-    return told, marks[1]
+    return records, marks[1]
 
 
 def _read_to(

@@ -60,8 +60,8 @@ def backoff_s(config: ClientConfig, failures: int) -> float:
 
 
 @attrs.define(eq=False)
-class _Line:
-    """The way to one node for one purpose."""
+class _NodeConnection:
+    """The connection to one node for one purpose."""
 
     lock: trio.Lock = attrs.Factory(trio.Lock)
     connection: Connection | None = None
@@ -86,7 +86,7 @@ class Client:
     view: ClusterView = attrs.Factory(ClusterView)
     topics: set[str] | None = attrs.Factory(set)
     """Of interest: every refresh asks for these; None stands for all there are."""
-    _lines: dict[tuple[int, Purpose], _Line] = attrs.Factory(dict)
+    _lines: dict[tuple[int, Purpose], _NodeConnection] = attrs.Factory(dict)
     _refresh_wanted: trio.Event = attrs.Factory(trio.Event)
     _refreshed: trio.Event = attrs.Factory(trio.Event)
     _refresh_error: EvenkeelError | None = None
@@ -111,7 +111,7 @@ class Client:
         Raises:
             UnreachableError: if it cannot be opened. After a failure the next attempt waits a bit.
         """
-        line = self._lines.setdefault((node, purpose), _Line())
+        line = self._lines.setdefault((node, purpose), _NodeConnection())
         async with line.lock:
             if line.connection is not None and line.connection.usable:
                 return line.connection

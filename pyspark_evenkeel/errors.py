@@ -71,8 +71,8 @@ class RefusedError(EvenkeelSparkError):
     ) -> None:
         known = ErrorCode(code) if code in _CODES else None
         name = f"error {code}" if known is None else known.name
-        told = f"{name}, {message}" if message else name
-        super().__init__(what, why=f"{told}; {why}" if why else told, advice=advice)
+        reason = f"{name}, {message}" if message else name
+        super().__init__(what, why=f"{reason}; {why}" if why else reason, advice=advice)
         self.code = ErrorCode.UNKNOWN_SERVER_ERROR if known is None else known
         # Kafka's own client never shows this one: it begins anew with its bootstrap servers
         self.retriable = self.code.retriable or self.code == ErrorCode.REBOOTSTRAP_REQUIRED

@@ -120,7 +120,7 @@ def seconds(text: str) -> float:
     return value
 
 
-def yes(word: str, no: str) -> Callable[[str], bool]:
+def boolean(word: str, no: str) -> Callable[[str], bool]:
     """True for this word, False for the other."""
 
     def parse(text: str) -> bool:

@@ -34,7 +34,7 @@ CHUNK_BYTES: Final = 1_000_000
 BUFFER_BYTES: Final = 64 * 1024 * 1024
 
 
-class For(Flag):
+class Scope(Flag):
     """Which queries an option is for."""
 
     BATCH_READ = auto()
@@ -47,52 +47,52 @@ class For(Flag):
 
 
 _IN_WORDS: Final = {
-    For.BATCH_READ: "spark.read",
-    For.STREAM_READ: "spark.readStream",
-    For.BATCH_WRITE: "df.write",
-    For.STREAM_WRITE: "df.writeStream",
+    Scope.BATCH_READ: "spark.read",
+    Scope.STREAM_READ: "spark.readStream",
+    Scope.BATCH_WRITE: "df.write",
+    Scope.STREAM_WRITE: "df.writeStream",
 }
 
-OPTIONS: Final[dict[str, For]] = {
-    "subscribe": For.READ,
-    "subscribePattern": For.READ,
-    "assign": For.READ,
-    "startingOffsets": For.READ,
-    "startingTimestamp": For.READ,
-    "startingOffsetsByTimestamp": For.READ,
-    "startingOffsetsByTimestampStrategy": For.READ,
-    "endingOffsets": For.BATCH_READ,
-    "endingTimestamp": For.BATCH_READ,
-    "endingOffsetsByTimestamp": For.BATCH_READ,
-    "minPartitions": For.READ,
-    "maxRecordsPerPartition": For.READ,
-    "maxPartitions": For.READ,
-    "maxOffsetsPerTrigger": For.STREAM_READ,
-    "minOffsetsPerTrigger": For.STREAM_READ,
-    "maxTriggerDelay": For.STREAM_READ,
-    "failOnDataLoss": For.READ,
-    "includeHeaders": For.READ,
-    "pushdown": For.BATCH_READ,
-    "topic": For.WRITE,
-    "partitioner": For.WRITE,
-    "delivery": For.WRITE,
-    "compression": For.WRITE,
-    "writer": For.WRITE,
-    "writers": For.WRITE,
-    "orderBy": For.WRITE,
-    "writeId": For.WRITE,
-    "writeBatch": For.BATCH_WRITE,
-    "chunkBytes": For.WRITE,
-    "bufferBytes": For.WRITE,
+OPTIONS: Final[dict[str, Scope]] = {
+    "subscribe": Scope.READ,
+    "subscribePattern": Scope.READ,
+    "assign": Scope.READ,
+    "startingOffsets": Scope.READ,
+    "startingTimestamp": Scope.READ,
+    "startingOffsetsByTimestamp": Scope.READ,
+    "startingOffsetsByTimestampStrategy": Scope.READ,
+    "endingOffsets": Scope.BATCH_READ,
+    "endingTimestamp": Scope.BATCH_READ,
+    "endingOffsetsByTimestamp": Scope.BATCH_READ,
+    "minPartitions": Scope.READ,
+    "maxRecordsPerPartition": Scope.READ,
+    "maxPartitions": Scope.READ,
+    "maxOffsetsPerTrigger": Scope.STREAM_READ,
+    "minOffsetsPerTrigger": Scope.STREAM_READ,
+    "maxTriggerDelay": Scope.STREAM_READ,
+    "failOnDataLoss": Scope.READ,
+    "includeHeaders": Scope.READ,
+    "pushdown": Scope.BATCH_READ,
+    "topic": Scope.WRITE,
+    "partitioner": Scope.WRITE,
+    "delivery": Scope.WRITE,
+    "compression": Scope.WRITE,
+    "writer": Scope.WRITE,
+    "writers": Scope.WRITE,
+    "orderBy": Scope.WRITE,
+    "writeId": Scope.WRITE,
+    "writeBatch": Scope.BATCH_WRITE,
+    "chunkBytes": Scope.WRITE,
+    "bufferBytes": Scope.WRITE,
 }
-CLIENT_OPTIONS: Final[dict[str, For]] = {
-    "bootstrap.servers": For.ALL,
-    "client.id": For.ALL,
-    "request.timeout.ms": For.ALL,
-    "default.api.timeout.ms": For.ALL,
-    "isolation.level": For.READ,
-    "compression.type": For.WRITE,
-    **dict.fromkeys(sorted(SECURITY_OPTIONS), For.ALL),
+CLIENT_OPTIONS: Final[dict[str, Scope]] = {
+    "bootstrap.servers": Scope.ALL,
+    "client.id": Scope.ALL,
+    "request.timeout.ms": Scope.ALL,
+    "default.api.timeout.ms": Scope.ALL,
+    "isolation.level": Scope.READ,
+    "compression.type": Scope.WRITE,
+    **dict.fromkeys(sorted(SECURITY_OPTIONS), Scope.ALL),
 }
 """With or without the prefix `kafka.`."""
 NOT_NEEDED: Final[Mapping[str, str]] = {
@@ -223,7 +223,7 @@ def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceOption
         ConfigurationError: an option is unknown, malformed or out of place.
     """
     given = Given(options)
-    _refuse_the_unknown(given, For.STREAM_READ if streaming else For.BATCH_READ)
+    _refuse_the_unknown(given, Scope.STREAM_READ if streaming else Scope.BATCH_READ)
     starting = _bound(given, "starting", AtOffset(LATEST if streaming else EARLIEST))
     ending = _bound(given, "ending", AtOffset(LATEST))
     if not streaming and _has(starting, LATEST):
@@ -240,7 +240,7 @@ def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceOption
         starting=starting,
         ending=ending,
         nothing_so_late_is_latest=given.parsed(
-            "startingOffsetsByTimestampStrategy", values.yes("latest", "error"), False
+            "startingOffsetsByTimestampStrategy", values.boolean("latest", "error"), False
         ),
         cut=Cut(
             given.parsed("minPartitions", values.positive, 0) or None,
@@ -253,7 +253,7 @@ def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceOption
         fail_on_data_loss=given.parsed("failOnDataLoss", values.flag, True),
         pushdown=given.parsed("pushdown", values.flag, False),
         committed_only=given.client_parsed(
-            "isolation.level", values.yes("read_committed", "read_uncommitted"), False
+            "isolation.level", values.boolean("read_committed", "read_uncommitted"), False
         ),
     )
 
@@ -274,7 +274,7 @@ def parse_sink(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         ConfigurationError: an option is unknown, malformed or out of place.
     """
     given = Given(options)
-    _refuse_the_unknown(given, For.STREAM_WRITE if streaming else For.BATCH_WRITE)
+    _refuse_the_unknown(given, Scope.STREAM_WRITE if streaming else Scope.BATCH_WRITE)
     codec = given.client_parsed("compression.type", values.compression, Compression.NONE)
     writer = given.parsed("writer", values.one_of(Writer), Writer.TASK)
     writers = given.parsed("writers", values.positive, 0) or None
@@ -299,7 +299,7 @@ def parse_sink(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     )
 
 
-def _refuse_the_unknown(given: Given, query: For) -> None:
+def _refuse_the_unknown(given: Given, query: Scope) -> None:
     proper = {name.lower(): name for name in (*OPTIONS, *CLIENT_OPTIONS)}
     users = {name.lower(): who for name, who in (OPTIONS | CLIENT_OPTIONS).items()}
     for key in given.names:

@@ -149,7 +149,7 @@ class Shell:
             self.joining.tick(now)
             self.hosting.tick(now)
             self.meter.tick(now)
-            self.broker.retainer.tick(now)
+            self.broker.retention.tick(now)
         self.broker.consumer_groups.tick(now)
         self.upkeep.tick(now)
         self.clients.look()

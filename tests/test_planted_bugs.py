@@ -351,7 +351,11 @@ BUGS: Final = {
     ),
     "C1: followers bury nobody": Row(
         f"{TASKS}test_member.py::test_C1_a_follower_buries_a_leader_that_nobody_else_buries",
-        (Member._declare_gone, "if name != self.name:", "if name != self.name and self.is_leader:"),
+        (
+            Member._declare_expired,
+            "if name != self.name:",
+            "if name != self.name and self.is_leader:",
+        ),
     ),
     "E2: the size is no setting": Row(
         "tests/runtime/config/test_config.py::test_E2_the_time_and_the_size_of_batches_are_settings",

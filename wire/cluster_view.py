@@ -71,13 +71,13 @@ class ClusterView:
         }
         self.cluster_id = response.cluster_id
         self.controller = response.controller_id
-        told = {one.name: one for one in response.topics if one.name is not None}
+        topics = {one.name: one for one in response.topics if one.name is not None}
         if asked is None:
-            for gone in self.topics.keys() - told.keys():
+            for gone in self.topics.keys() - topics.keys():
                 del self.topics[gone]
                 self.changes += 1
-        for name in sorted(told):
-            self._take_topic(name, told[name])
+        for name in sorted(topics):
+            self._take_topic(name, topics[name])
 
     def _take_topic(self, name: str, topic: MetadataResponseTopic) -> None:
         if topic.error_code not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):

@@ -14,7 +14,7 @@ in the shared buffer has to be copied out.
 
 Memory is asked for before it is given: a large frame begins when there is room for all of it
 (`Room`), so that those that have begun can always be finished; until then nothing more is taken,
-and `short` says how much is wanted.
+and `missing_room` says how much it needs.
 
 Limits hold before memory is given: a length over the cap is refused when its four bytes have
 arrived (six, where the cap depends on the API key); a large frame gets its memory in steps, as it
@@ -29,7 +29,7 @@ from typing import Final, NamedTuple, Protocol
 import attrs
 
 from wire.errors import ProtocolError
-from wire.hollow import Hollow
+from wire.oversized_produce import OversizedProduce
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -125,19 +125,19 @@ class _Over:
 
     def __init__(self, size: int, key: int) -> None:
         self.size = self.left = size
-        self._hollow = Hollow() if key == PRODUCE_KEY else None
+        self._produce = OversizedProduce() if key == PRODUCE_KEY else None
         self._head = bytearray()
 
     def feed(self, data: memoryview) -> None:
         self.left -= len(data)
-        if self._hollow is not None:
-            self._hollow.feed(data)
+        if self._produce is not None:
+            self._produce.feed(data)
         elif len(self._head) < HEAD_BYTES:
             self._head += data[: HEAD_BYTES - len(self._head)]
 
     @property
     def kept(self) -> bytearray:
-        return self._head if self._hollow is None else self._hollow.kept
+        return self._head if self._produce is None else self._produce.kept
 
 
 class FrameAssembler:
@@ -146,7 +146,7 @@ class FrameAssembler:
     def __init__(self, limits: FrameLimits, room: Room = ENDLESS) -> None:
         self.limits = limits
         self._room = room
-        self.short = 0
+        self.missing_room = 0
         """Bytes that the next frame has no room for: ask again when there may be some."""
         room.grow(BUFFER_BYTES_MIN)
         self._buffer = memoryview(bytearray(BUFFER_BYTES_MIN))
@@ -227,9 +227,9 @@ class FrameAssembler:
                 continue
             if size > OWNED_OVER_BYTES:
                 if not self._room.begin(size):
-                    self.short = size
+                    self.missing_room = size
                     return
-                self.short = 0
+                self.missing_room = 0
                 self._begin_large(size, there)
             elif there < size:
                 return
@@ -269,7 +269,7 @@ class FrameAssembler:
             self._large = None
         self._room.grow(-len(self._buffer))
         self._buffer = memoryview(b"")
-        self._start = self._stop = self._filled = self.short = 0
+        self._start = self._stop = self._filled = self.missing_room = 0
 
     def _allowed(self, size: int, there: int) -> bool:
         """False while the API key has not arrived; raises if the frame is too long for it."""

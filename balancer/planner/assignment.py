@@ -1,17 +1,17 @@
-"""Groups to nodes at the least cost, exactly: some seats for each group, on different nodes.
+"""Assigns Paxos groups to nodes at the least cost, exactly: some different nodes for each group.
 
-A minimum cost flow. What it costs, the first thing first: penalties of places; seats of a group in
-one zone above what the zone may have; unevenness (of zones, where they are to be level; then of
-nodes: the sum of count² / capacity); the prices of places. All of it is convex, so a seating is
-best as soon as no *round* makes it cheaper: a chain of nodes where each passes one group on to the
-next, from one that has too much to one that has too little, or in a circle. There are few nodes, so
-the chain is looked for among nodes alone: from one to another leads the group that costs least.
+A minimum cost flow. The costs, most important first: penalties of places; nodes of a group in one
+zone above what the zone may have; unevenness (of zones, if they are to be level; then of nodes: the
+sum of count² / capacity); the prices of places. All of it is convex, so an assignment is optimal
+as soon as no *negative cycle* is left: a chain of nodes where each passes one group on to the next,
+from one that has too much to one that has too little, or in a cycle. There are few nodes, so the
+search runs over nodes alone: the cheapest group makes the step from one to another.
 
-That is exact with zones, too: a flow falls into rounds that pass a zone of a group once, and those
-cost what their steps cost. A round that was found may be of another kind, and cost more than its
-steps; then another one is looked for, ROUNDS_TRIED_MAX times. What remains when none is found are
-the nodes' *prices*: every step costs at least what the price falls by, which anybody can check, and
-so every round costs at least nothing.
+This is exact with zones, too: a flow decomposes into cycles that pass a zone of a group once, and
+those cost the sum of their steps. A cycle that was found may be of another kind and cost more than
+its steps; then the search goes on, CYCLES_TRIED_MAX times. When no cycle is left, the search yields
+the nodes' *prices* (potentials): every step costs at least what the price falls by, which anybody
+can check, and so no cycle has a negative cost.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -24,13 +24,13 @@ import attrs
 
 from paxos.ids import GroupId, NodeId
 
-ROUNDS_TRIED_MAX: Final = 16
-ROUNDS_PER_SEAT_MAX: Final = 4
-"""A bound for what never happens: each round is cheaper than the one before."""
+CYCLES_TRIED_MAX: Final = 16
+CYCLES_PER_UNIT_MAX: Final = 4
+"""Never reached: each cycle makes the assignment cheaper."""
 
 
 class Place(NamedTuple):
-    """What a seat on a node costs."""
+    """What it costs to assign a group to a node."""
 
     penalty: int = 0
     price: int = 0
@@ -38,20 +38,20 @@ class Place(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class AssignmentProblem:
-    """What is to be seated where; `start` says how it is now, and is completed where it must be."""
+    """What to assign where. `start` is the present assignment; it is completed if need be."""
 
     choices: Mapping[GroupId, Mapping[NodeId, Place]]
-    seats: Mapping[GroupId, int]
-    """At most as many as a group has choices."""
+    demand: Mapping[GroupId, int]
+    """How many nodes a group needs; at most as many as it has choices."""
     start: Mapping[GroupId, Collection[NodeId]]
-    """Among its choices; at most as many as it has seats."""
+    """Among its choices; at most as many as it needs."""
     capacity: Mapping[NodeId, int]
     """All nodes there are, each above 0."""
     fixed: Mapping[NodeId, int]
-    """Seats that nobody moves; they count."""
+    """Load that stays where it is; it counts."""
     zone: Mapping[NodeId, str]
     zone_most: Mapping[GroupId, int] = attrs.field(factory=dict)
-    """Seats of a group in one zone, at most; nothing for those who are not in it."""
+    """Most nodes of a group in one zone; a group that is not in it has no bound."""
     level_zones: bool = False
 
 
@@ -59,11 +59,11 @@ class AssignmentProblem:
 class Assignment:
     sets: Mapping[GroupId, frozenset[NodeId]]
     prices: Mapping[str, int] | None
-    """Of all places where a chain can pass; None: it is not proven to be the best."""
+    """Of all places where a chain can pass; None: not proven to be optimal."""
 
 
 class _Step(NamedTuple):
-    """An arc of the graph in which rounds are looked for; `group` None: a count changes."""
+    """An arc of the graph that is searched for cycles; `group` None: a count changes."""
 
     source: int
     target: int
@@ -72,7 +72,7 @@ class _Step(NamedTuple):
 
 
 def best(problem: AssignmentProblem) -> Assignment:
-    """The best seating there is: as even as can be, then the cheapest."""
+    """The optimal assignment: as even as possible, then the cheapest."""
     table = _Table(problem)
     proven = table.improve()
     prices = dict(zip(table.names, table.prices, strict=True)) if proven else None
@@ -80,29 +80,29 @@ def best(problem: AssignmentProblem) -> Assignment:
 
 
 def prices_of(problem: AssignmentProblem) -> Mapping[str, int] | None:
-    """Prices that prove `start`, which must be complete, to be the best; None if it is not."""
+    """Prices that prove `start`, which must be complete, to be optimal; None if it is not."""
     table = _Table(problem)
-    return None if table.find_round() else dict(zip(table.names, table.prices, strict=True))
+    return None if table.find_cycle() else dict(zip(table.names, table.prices, strict=True))
 
 
 def objection(problem: AssignmentProblem, prices: Mapping[str, int]) -> str | None:
-    """Why these prices do not prove `start` to be the best; None if they do."""
+    """Why these prices do not prove `start` to be optimal; None if they do."""
     table = _Table(problem)
-    if any(len(set(problem.start[group])) != seats for group, seats in problem.seats.items()):
-        return "a group has not its seats"
+    if any(len(set(problem.start[group])) != need for group, need in problem.demand.items()):
+        return "a group has not as many nodes as it needs"
     if set(prices) != set(table.names):
         return "a price is missing"
     worth = [prices[name] for name in table.names]
     for step in table.all_steps():
         if worth[step.source] + step.cost < worth[step.target]:
             source, target = table.names[step.source], table.names[step.target]
-            what = "a seat" if step.group is None else f"group {step.group}"
+            what = "a unit" if step.group is None else f"group {step.group}"
             return f"{what} from {source} to {target} costs less than its price"
     return None
 
 
 class _Table:
-    """Who sits where, and what every step would cost."""
+    """The assignment, and what every step would cost."""
 
     def __init__(self, problem: AssignmentProblem) -> None:
         self._problem = problem
@@ -114,7 +114,7 @@ class _Table:
         self.names += [f"zone {zone}" for zone in zones] + ["all"]
         self.prices = [0] * len(self.names)
         self._gave_up = False
-        self.sets = {group: set(problem.start.get(group, ())) for group in sorted(problem.seats)}
+        self.sets = {group: set(problem.start.get(group, ())) for group in sorted(problem.demand)}
         self._weigh()
         self._complete()
         self._in_zones = {group: self._by_zone(group) for group in problem.zone_most}
@@ -123,13 +123,13 @@ class _Table:
             for node in members:
                 self._counts[self._number[node]] += 1
         self._moved = dict.fromkeys(self.sets, 0)
-        """How often each group has moved: what it cost before is not true any more."""
+        """How often each group has moved: its earlier costs are out of date."""
         self._heaps: dict[tuple[NodeId, NodeId], list[tuple[int, GroupId, int]]] = {
             (one, other): [] for one in self._nodes for other in self._nodes
         }
         self._rows: list[list[_Step]] = [[] for _ in self._nodes]
         self._stale = set(range(len(self._nodes)))
-        """Whose row is not true any more."""
+        """Nodes whose row is out of date."""
         for group in self.sets:
             for one, other, cost in self._passes(group):
                 self._heaps[one, other].append((cost, group, 0))
@@ -139,20 +139,20 @@ class _Table:
     # ---- what it costs ---------------------------------------------------------------------------
 
     def _weigh(self) -> None:
-        """Units in which everything is one sum, and what comes first weighs more than all after."""
+        """Units that make one sum of all costs, each weighing more than all that come after it."""
         problem = self._problem
-        seats = sum(problem.seats.values()) + 1
-        whole = seats + sum(problem.fixed.values())
+        total = sum(problem.demand.values()) + 1
+        whole = total + sum(problem.fixed.values())
         scale = lcm(*problem.capacity.values()) if problem.capacity else 1
         self._share = [scale // problem.capacity[node] for node in self._nodes]
         places = [place for choices in problem.choices.values() for place in choices.values()]
-        unit = 1 + seats * max((place.price for place in places), default=0)
+        unit = 1 + total * max((place.price for place in places), default=0)
         self._node_unit = unit
         unit *= 1 + 2 * whole * whole * scale
         self._zone_unit = unit
         unit *= 1 + (2 * whole * whole if problem.level_zones else 0)
         self._excess_unit = unit
-        penalty_unit = unit * seats
+        penalty_unit = unit * total
         self._cost = {
             group: {
                 node: place.penalty * penalty_unit + place.price for node, place in choices.items()
@@ -161,12 +161,12 @@ class _Table:
         }
 
     def _by_zone(self, group: GroupId) -> dict[str, int]:
-        """Seats of a group by zone."""
+        """How many nodes a group has in each zone."""
         zones = [self._problem.zone[node] for node in self.sets.get(group, ())]
         return {zone: zones.count(zone) for zone in set(zones)}
 
     def _pass_cost(self, group: GroupId, one: NodeId, other: NodeId) -> int:
-        """What it costs that `one` passes a seat of the group on to `other`; its count aside."""
+        """What it costs that `one` passes the group on to `other`, apart from the counts."""
         cost = self._cost[group]
         change = cost[other] - cost[one]
         there, zone = self._in_zones.get(group), self._problem.zone
@@ -195,7 +195,7 @@ class _Table:
     # ---- the beginning ---------------------------------------------------------------------------
 
     def _complete(self) -> None:
-        """Seat those who have none: where it is cheap and there are few."""
+        """Give groups the nodes they still need: where it is cheap and there are few."""
         load = dict.fromkeys(self._nodes, 0) | dict(self._problem.fixed)
         for members in self.sets.values():
             for node in members:
@@ -203,7 +203,7 @@ class _Table:
         share = dict(zip(self._nodes, self._share, strict=True))
         for group, members in self.sets.items():
             cost = self._cost[group]
-            for _ in range(self._problem.seats[group] - len(members)):
+            for _ in range(self._problem.demand[group] - len(members)):
                 zones = [self._problem.zone[one] for one in members]
                 node = min(
                     (one for one in cost if one not in members),
@@ -217,11 +217,11 @@ class _Table:
                 members.add(node)
                 load[node] += 1
 
-    # ---- rounds ----------------------------------------------------------------------------------
+    # ---- cycles ----------------------------------------------------------------------------------
 
     def improve(self) -> bool:
-        """Make rounds until there is none; False if it is not known whether there is one."""
-        for _ in range(ROUNDS_PER_SEAT_MAX * (1 + sum(self._problem.seats.values()))):
+        """Cancel cycles until there is none; False if it is not known whether one is left."""
+        for _ in range(CYCLES_PER_UNIT_MAX * (1 + sum(self._problem.demand.values()))):
             if not self._improve_once():
                 return not self._gave_up
         return False
@@ -229,14 +229,14 @@ class _Table:
     def _improve_once(self) -> bool:
         banned: list[_Step] = []
         made = False
-        while not made and len(banned) < ROUNDS_TRIED_MAX:
-            steps = self.find_round()
+        while not made and len(banned) < CYCLES_TRIED_MAX:
+            steps = self.find_cycle()
             if not steps:
                 break
             passed = [step for step in steps if step.group is not None]
             made = self._make(steps, passed)
             if not made:
-                # Two steps of one group that cost more together: without one of them, then.
+                # Two steps of one group that cost more together: search without one of them.
                 banned.append(passed[-1])
                 heappop(self._heaps[self._pair(passed[-1])])
                 self._stale.add(passed[-1].source)
@@ -252,7 +252,7 @@ class _Table:
         return self._nodes[step.source], self._nodes[step.target]
 
     def _make(self, steps: Sequence[_Step], passed: Sequence[_Step]) -> bool:
-        """Make the round, unless its steps are dearer together than each by itself."""
+        """Cancel the cycle, unless its steps cost more together than each by itself."""
         groups = [step.group for step in passed if step.group is not None]
         shared = {one for one in groups if groups.count(one) > 1 and one in self._in_zones}
         before = {one: self._excess(one) for one in shared}
@@ -289,16 +289,16 @@ class _Table:
         return sum(max(0, zones.count(zone) - most) for zone in set(zones))
 
     def _excess_of(self, step: _Step) -> int:
-        """What a step was reckoned to add to the excess of its group's zones."""
+        """What a step was assumed to add to the excess of its group's zones."""
         assert step.group is not None
         one, other = self._pair(step)
         cost = self._cost[step.group]
         return (step.cost - cost[other] + cost[one]) // self._excess_unit
 
-    def find_round(self) -> list[_Step]:
-        """Steps that make it cheaper together; none: there are none, and `prices` says why.
+    def find_cycle(self) -> list[_Step]:
+        """The steps of a negative cycle; empty if there is none, and then `prices` proves it.
 
-        By Bellman and Ford, from everywhere at once; a circle of predecessors is a round.
+        Bellman-Ford, from all nodes at once; a cycle of predecessors is a negative cycle.
         """
         steps = self._cheapest_steps()
         worth = [0] * len(self.names)
@@ -314,10 +314,10 @@ class _Table:
             if not changed:
                 self.prices = worth
                 return []
-            found = _circle(last)
+            found = _cycle(last)
             if found:
                 return found
-        raise AssertionError("prices that fall for ever have a circle")
+        raise AssertionError("prices that fall for ever have a cycle")
 
     def _cheapest_steps(self) -> list[_Step]:
         for source in self._stale:
@@ -339,7 +339,7 @@ class _Table:
         return row
 
     def _count_steps(self) -> list[_Step]:
-        """A seat more or less on a node, in a zone: what that costs."""
+        """What it costs to have one more or one less on a node, in a zone."""
         end = len(self.names) - 1
         steps = []
         for at, node in enumerate(self._nodes):
@@ -358,7 +358,7 @@ class _Table:
         return steps
 
     def all_steps(self) -> list[_Step]:
-        """Not only the cheapest of each kind: for whoever checks."""
+        """Not only the cheapest of each kind: for checks."""
         number = self._number
         return self._count_steps() + [
             _Step(number[one], number[other], cost, group)
@@ -367,8 +367,8 @@ class _Table:
         ]
 
 
-def _circle(last: Sequence[_Step | None]) -> list[_Step]:
-    """The steps of a circle of predecessors, if there is one."""
+def _cycle(last: Sequence[_Step | None]) -> list[_Step]:
+    """The steps of a cycle of predecessors, if there is one."""
     state = [0] * len(last)
     for start in range(len(last)):
         at, path = start, []
@@ -381,8 +381,8 @@ def _circle(last: Sequence[_Step | None]) -> list[_Step]:
             at = step.source
         else:
             if state[at] == start + 1:
-                circle = path[next(i for i, step in enumerate(path) if step.target == at) :]
-                circle.reverse()
-                assert all(one.target == other.source for one, other in pairwise(circle))
-                return circle
+                cycle = path[next(i for i, step in enumerate(path) if step.target == at) :]
+                cycle.reverse()
+                assert all(one.target == other.source for one, other in pairwise(cycle))
+                return cycle
     return []

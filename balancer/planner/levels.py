@@ -54,7 +54,7 @@ def ceilings(frame: Frame) -> Ceilings:
             stuck = home if home is not None and home in left else roomy
             weight = frame.needs[giant].weight
             load = fixed[stuck] + weight
-            slack = weight * frame.problem.wishes.tolerance_percent // 100
+            slack = weight * frame.problem.objectives.tolerance_percent // 100
             placed[giant] = stuck
         else:
             result |= limits
@@ -70,7 +70,7 @@ def _parts(frame: Frame) -> dict[NodeId, Fraction]:
     parts = {}
     for members in frame.zones.values():
         zone = sum(frame.allowed[node].capacity for node in members)
-        divisor = zone if frame.problem.wishes.spread_zones else 1
+        divisor = zone if frame.problem.objectives.spread_zones else 1
         for node in members:
             parts[node] = Fraction(frame.allowed[node].capacity, divisor)
     return dict(sorted(parts.items()))
@@ -78,7 +78,7 @@ def _parts(frame: Frame) -> dict[NodeId, Fraction]:
 
 def _limits(frame: Frame, parts: Mapping[NodeId, Fraction], total: int) -> dict[NodeId, int]:
     whole = sum(parts.values())
-    percent = 100 + frame.problem.wishes.tolerance_percent
+    percent = 100 + frame.problem.objectives.tolerance_percent
     return {node: -int(-total * part * percent // (whole * 100)) for node, part in parts.items()}
 
 
@@ -109,8 +109,8 @@ def fewest_leaving(weights: Iterable[int], excess: int) -> int:
     return count
 
 
-class Levelling:
-    """One plan by weight, from who stays to the last swap."""
+class WeightBalancer:
+    """Makes one plan by weight, from the groups that stay to the last swap."""
 
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
@@ -137,9 +137,9 @@ class Levelling:
         for group in sorted(moving, key=lambda group: (-self._weight[group], group)):
             self._put(group, self._best_for(group))
         for _ in range(POLISH_STEPS_MAX):
-            if not self._polish():
+            if not self._refine():
                 break
-        self._send_home()
+        self._undo_needless_moves()
         return self.placement
 
     def _put(self, group: GroupId, node: NodeId) -> None:
@@ -186,8 +186,8 @@ class Levelling:
 
         return min(self._frame.may(group), key=rank)
 
-    def _polish(self) -> bool:
-        """One move or swap that lowers what is above the ceilings, the best there is."""
+    def _refine(self) -> bool:
+        """Make the one move or swap that lowers the excess over the ceilings most."""
         node = max(self._frame.allowed, key=lambda node: (self._over(node), -node))
         if not self._over(node):
             return False
@@ -231,8 +231,8 @@ class Levelling:
                 extra += (home(back) != node) - (home(back) != other)
             found.append((change, extra, group, other, back))
 
-    def _send_home(self) -> None:
-        """Moves that turned out not to be needed are taken back."""
+    def _undo_needless_moves(self) -> None:
+        """Undo moves that turned out not to be needed."""
         for group in self._frame.free:
             home = self._frame.home(group)
             if home is None or self.placement[group] == home or group in self._ceilings.oversized:

@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 
 from balancer.planner.assignment import best
-from balancer.planner.levels import Levelling, weights_on
+from balancer.planner.levels import WeightBalancer, weights_on
 from balancer.planner.problem import (
     Evenness,
     Frame,
@@ -127,8 +127,8 @@ def solve(problem: Problem) -> Plan:
     framed = frame(problem)
     if not framed.usable:
         return _nothing_usable(framed)
-    by_count = problem.wishes.evenness is Evenness.COUNT
-    placed = {**framed.fixed, **(_by_count(framed) if by_count else Levelling(framed).run())}
+    by_count = problem.objectives.evenness is Evenness.COUNT
+    placed = {**framed.fixed, **(_by_count(framed) if by_count else WeightBalancer(framed).run())}
     before = dict(placed)
     _spread(framed, placed)
     placement = _ordered(framed, placed)
@@ -155,7 +155,7 @@ def _by_count(framed: Frame) -> dict[GroupId, NodeId]:
     placed: dict[GroupId, NodeId] = {}
     room = {}
     for node, mine in framed.held().items():
-        kept = topics.keepers(node, mine, quota[node])
+        kept = topics.groups_to_keep(node, mine, quota[node])
         placed |= dict.fromkeys(kept, node)
         room[node] = quota[node] - len(kept)
     for group in framed.free:
@@ -179,7 +179,7 @@ def _spread(framed: Frame, placed: dict[GroupId, NodeId]) -> None:
     def may(mine: GroupId, theirs: GroupId) -> bool:
         return placed[theirs] in framed.may(mine) and placed[mine] in framed.may(theirs)
 
-    if framed.problem.wishes.evenness is Evenness.COUNT:
+    if framed.problem.objectives.evenness is Evenness.COUNT:
         spread_topics(framed, placed, may)
         return
     most, weight = reached(framed, placed), framed.needs

@@ -67,7 +67,7 @@ class GroupNeed:
 
 
 @attrs.frozen(kw_only=True)
-class Wishes:
+class Objectives:
     """What an operator wants of a placement."""
 
     evenness: Evenness = Evenness.COUNT
@@ -89,7 +89,7 @@ class Problem:
     pinned: Mapping[GroupId, NodeId] = _NOTHING
     paused: frozenset[GroupId] = frozenset()
     """They stay wherever they are."""
-    wishes: Wishes = Wishes()
+    objectives: Objectives = Objectives()
 
 
 @attrs.frozen(kw_only=True)
@@ -121,7 +121,7 @@ class Frame:
         """Allowed nodes by zone; one zone for all where zones do not matter."""
         by_zone: dict[str, list[NodeId]] = {}
         for node, offer in self.allowed.items():
-            zone = offer.zone if self.problem.wishes.spread_zones else ""
+            zone = offer.zone if self.problem.objectives.spread_zones else ""
             by_zone.setdefault(zone, []).append(node)
         return dict(sorted(by_zone.items()))
 
@@ -160,7 +160,7 @@ def frame(problem: Problem) -> Frame:
     waiting = {
         node for node, one in offers.items() if one.why_unfit is not None and one.why_unfit.soft
     }
-    zones = problem.wishes.preferred_zones
+    zones = problem.objectives.preferred_zones
     allowed = {node: one for node, one in usable.items() if one.zone in zones} or usable
     choices = {
         group: _among(need.members, allowed) or _among(need.members, usable)

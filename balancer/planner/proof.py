@@ -84,8 +84,8 @@ def count_cost(frame: Frame, counts: Mapping[NodeId, int]) -> tuple[Fraction, Fr
 
 
 @attrs.frozen
-class Bar:
-    """How even a plan is, in what the operator cares for: computed once, held against many."""
+class EvennessBound:
+    """How even a plan is, by the operator's objectives: computed once, compared with many."""
 
     frame: Frame
     excess: int
@@ -95,9 +95,9 @@ class Bar:
     """By weight."""
 
     @classmethod
-    def of(cls, frame: Frame, plan: Mapping[GroupId, NodeId]) -> "Bar":
+    def of(cls, frame: Frame, plan: Mapping[GroupId, NodeId]) -> "EvennessBound":
         excess = total_excess(frame, plan)
-        if frame.problem.wishes.evenness is Evenness.COUNT:
+        if frame.problem.objectives.evenness is Evenness.COUNT:
             return cls(frame, excess, count_cost(frame, counts_on(frame, plan)), {})
         return cls(frame, excess, None, reached(frame, plan))
 
@@ -115,7 +115,7 @@ def as_even(
     frame: Frame, candidate: Mapping[GroupId, NodeId], plan: Mapping[GroupId, NodeId]
 ) -> bool:
     """Whether a placement is at least as even as the plan, in what the operator cares for."""
-    return Bar.of(frame, plan).reached_by(candidate)
+    return EvennessBound.of(frame, plan).reached_by(candidate)
 
 
 def reached(frame: Frame, plan: Mapping[GroupId, NodeId]) -> dict[NodeId, int]:
@@ -130,7 +130,7 @@ def reached(frame: Frame, plan: Mapping[GroupId, NodeId]) -> dict[NodeId, int]:
 def bound_of(frame: Frame, placement: Mapping[GroupId, NodeId]) -> int:
     """Moves that every placement as even as this one makes."""
     by_topic = _topic_bound(frame, placement)
-    if frame.problem.wishes.evenness is Evenness.COUNT:
+    if frame.problem.objectives.evenness is Evenness.COUNT:
         return frame.forced_moves() + by_topic
     most, fixed = reached(frame, placement), fixed_weights(frame)
     leaving = 0
@@ -145,7 +145,7 @@ def bound_of(frame: Frame, placement: Mapping[GroupId, NodeId]) -> int:
 
 def _topic_bound(frame: Frame, placement: Mapping[GroupId, NodeId]) -> int:
     """By the worst topic alone, provided that the plan keeps the operator's bound."""
-    slack = frame.problem.wishes.topic_excess_max
+    slack = frame.problem.objectives.topic_excess_max
     if slack is None or total_excess(frame, placement):
         return 0
     held = frame.held()
@@ -196,7 +196,7 @@ def exchange_objection(frame: Frame, placement: Mapping[GroupId, NodeId]) -> str
 
 def _could_help(frame: Frame, counts: Mapping[NodeId, int], giver: NodeId, taker: NodeId) -> bool:
     """Cheap and necessary: without zones only a transfer downhill can be more even."""
-    if frame.problem.wishes.spread_zones:
+    if frame.problem.objectives.spread_zones:
         return True
     full, empty = frame.allowed[giver].capacity, frame.allowed[taker].capacity
     return (2 * counts[giver] - 1) * empty > (2 * counts[taker] + 1) * full
@@ -208,7 +208,7 @@ def _could_help(frame: Frame, counts: Mapping[NodeId, int], giver: NodeId, taker
 def assignment_problem(
     frame: Frame, placement: Mapping[GroupId, NodeId] | None = None
 ) -> AssignmentProblem:
-    """Masters as seats, one for each free group; seated as in `placement`, else as they are now."""
+    """Masters as an assignment: one node for each free group; now as in `placement`, if given."""
     fixed = fixed_loads(frame)
     start = {}
     for group in frame.free:
@@ -219,12 +219,12 @@ def assignment_problem(
             group: {node: Place(0, int(node != frame.home(group))) for node in frame.may(group)}
             for group in frame.free
         },
-        seats=dict.fromkeys(frame.free, 1),
+        demand=dict.fromkeys(frame.free, 1),
         start=start,
         capacity={node: offer.capacity for node, offer in frame.allowed.items()},
         fixed=fixed,
         zone={node: offer.zone for node, offer in frame.allowed.items()},
-        level_zones=frame.problem.wishes.spread_zones,
+        level_zones=frame.problem.objectives.spread_zones,
     )
 
 
@@ -238,7 +238,7 @@ class _Search:
     frame: Frame
     plan: Mapping[GroupId, NodeId]
     moves_max: int
-    bar: Bar
+    bar: EvennessBound
     loads: dict[NodeId, int]
     """Of what is placed so far: by weight nothing is put above the bar."""
     steps: int = 0
@@ -282,7 +282,7 @@ def search(
     """A placement as even as `plan` with at most `moves_max` moves, and whether all were tried."""
     if len(frame.free) > SEARCH_GROUPS_MAX:
         return None, False
-    one = _Search(frame, plan, moves_max, Bar.of(frame, plan), fixed_weights(frame))
+    one = _Search(frame, plan, moves_max, EvennessBound.of(frame, plan), fixed_weights(frame))
     complete = one.run()
     return one.found, complete
 
@@ -293,7 +293,7 @@ def search(
 def certify(frame: Frame, placement: Mapping[GroupId, NodeId]) -> Certificate:
     """The strongest certificate there is for a plan."""
     moves = count_moves(frame, placement)
-    by_count = frame.problem.wishes.evenness is Evenness.COUNT
+    by_count = frame.problem.objectives.evenness is Evenness.COUNT
     limits = counts_on(frame, placement) if by_count else reached(frame, placement)
     if by_count and frame.choices:
         prices = prices_of(assignment_problem(frame, placement))
@@ -319,7 +319,7 @@ def objections(
         return wrong
     if certificate.moves != count_moves(frame, placement):
         wrong.append(f"the plan makes {count_moves(frame, placement)} moves")
-    by_count = frame.problem.wishes.evenness is Evenness.COUNT
+    by_count = frame.problem.objectives.evenness is Evenness.COUNT
     limits = counts_on(frame, placement) if by_count else reached(frame, placement)
     if certificate.limits != limits:
         wrong.append(f"the plan's evenness is {limits}")

@@ -3,7 +3,7 @@ enough.
 
 A topic whose partitions share a node shares its CPU and its link. The planner breaks every tie by
 the sum of squares of a topic's partitions per node, which costs no move. Where an operator sets a
-bound (`Wishes.topic_excess_max`), groups are swapped between nodes until it holds or no swap
+bound (`Objectives.topic_excess_max`), groups are swapped between nodes until it holds or no swap
 helps; counts per node stay as they are.
 """
 
@@ -38,7 +38,7 @@ class TopicLoad:
         counts = self.counts[node]
         return sum(n * (2 * counts[topic] + n) for topic, n in self._topics[group].items())
 
-    def keepers(self, node: NodeId, mine: list[GroupId], quota: int) -> list[GroupId]:
+    def groups_to_keep(self, node: NodeId, mine: list[GroupId], quota: int) -> list[GroupId]:
         """Which `quota` of its groups a node keeps, and enter them: the lowest among equals."""
         if quota >= len(mine) or not self.matters:
             kept = mine[:quota]
@@ -77,7 +77,7 @@ def even_shares(frame: Frame) -> dict[str, int]:
 
 def total_excess(frame: Frame, placement: Mapping[GroupId, NodeId]) -> int:
     """Partitions above share and bound, over all topics and allowed nodes; 0 without a bound."""
-    slack = frame.problem.wishes.topic_excess_max
+    slack = frame.problem.objectives.topic_excess_max
     if slack is None:
         return 0
     load = _loaded(frame, placement)
@@ -103,7 +103,7 @@ Swappable = Callable[[GroupId, GroupId], bool]
 
 class _Swapper:
     def __init__(self, frame: Frame, placement: dict[GroupId, NodeId], may: Swappable) -> None:
-        slack = frame.problem.wishes.topic_excess_max
+        slack = frame.problem.objectives.topic_excess_max
         assert slack is not None, "nobody asked for swaps"
         self._frame, self._placement, self._may = frame, placement, may
         self._most = {topic: share + slack for topic, share in even_shares(frame).items()}
@@ -185,5 +185,5 @@ class _Swapper:
 
 def spread_topics(frame: Frame, placement: dict[GroupId, NodeId], may: Swappable) -> None:
     """Swap groups in `placement` until the operator's bound on topics holds or nothing helps."""
-    if frame.problem.wishes.topic_excess_max is not None and len(frame.allowed) > 1:
+    if frame.problem.objectives.topic_excess_max is not None and len(frame.allowed) > 1:
         _Swapper(frame, placement, may).run()

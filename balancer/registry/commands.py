@@ -19,8 +19,8 @@ from balancer.registry.packing import (
     STRING,
     U8,
     U32,
+    Extended,
     Field,
-    Older,
     decode,
     encode,
     enum,
@@ -529,13 +529,13 @@ _KINDS: Final[Mapping[int, tuple[type[Any], Field[Any]]]] = {
     26: (NoteMembers, record(NoteMembers, U32, I64, NODES)),
     30: (DeleteTopic, record(DeleteTopic, optional(STRING), optional(TOPIC_ID), EPOCHS)),
 }
-_OLDER: Final[Mapping[type[Any], Older[Any]]] = {
-    FoundCluster: Older(
+_OLDER: Final[Mapping[type[Any], Extended[Any]]] = {
+    FoundCluster: Extended(
         1,
         opening(FoundCluster, STRING, U32),
         lambda one: not one.founders and not one.replicas,
     ),
-    DeleteTopic: Older(
+    DeleteTopic: Extended(
         5,
         opening(DeleteTopic, optional(STRING), optional(TOPIC_ID)),
         lambda one: not one.epochs,

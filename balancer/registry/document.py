@@ -194,7 +194,7 @@ class Document:
 
     def image(self) -> Image:
         """What the document is made of now: frozen values, to be encoded at leisure."""
-        catalogue, desk, replicas = self._catalogue, self._steal_tokens, self._replicas
+        catalogue, tokens, replicas = self._catalogue, self._steal_tokens, self._replicas
         return Image(
             applied=self.applied,
             versions=tuple(self.versions),
@@ -204,11 +204,11 @@ class Document:
             next_uid=catalogue.next_uid,
             next_producer_id=self._next_producer_id,
             placement=self.placement,
-            tokens=desk.tokens,
-            next_token=desk.next_token,
-            history=desk.history,
-            stolen_versions=desk.stolen_versions,
-            cancelled=tuple(sorted(desk.cancelled)),
+            tokens=tokens.tokens,
+            next_token=tokens.next_token,
+            history=tokens.history,
+            stolen_versions=tokens.stolen_versions,
+            cancelled=tuple(sorted(tokens.cancelled)),
             paused=self.paused,
             paused_groups=tuple(sorted(self.paused_groups)),
             policy=self.policy,

@@ -129,8 +129,8 @@ def decode_report(data: bytes | memoryview) -> LoadReport:
             raise LoadError(f"group {name[:20]!r}")
         if not isinstance(load, dict):
             raise LoadError(f"the load of group {name} is not an object")
-        told = {**_LOADS_LATER, **load}
-        loads.append(GroupLoad(GroupId(int(name)), *(_number(told, key) for key in _LOADS)))
+        fields = {**_LOADS_LATER, **load}
+        loads.append(GroupLoad(GroupId(int(name)), *(_number(fields, key) for key in _LOADS)))
     loads.sort()
     if len({one.group for one in loads}) < len(loads):
         raise LoadError("a group is there twice")
@@ -239,11 +239,11 @@ class ClusterLoad:
     def weights(self, now: Now, groups: Iterable[GroupId]) -> dict[GroupId, int] | None:
         """A weight for each group; None where too little is known, or nothing fresh."""
         wanted = sorted(groups)
-        told = {load.group for report in self.fresh(now).values() for load in report.groups}
+        reported = {load.group for report in self.fresh(now).values() for load in report.groups}
         known = [
             self._estimates[group].cost_us
             for group in wanted
-            if group in told and self._estimates[group].seen_s >= WARM_UP_S
+            if group in reported and self._estimates[group].seen_s >= WARM_UP_S
         ]
         if not enough(len(known), len(wanted)):
             return None

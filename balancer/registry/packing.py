@@ -247,8 +247,8 @@ def opening(kind: type[T], *fields: Field[Any]) -> Field[T]:
 
 
 @attrs.frozen
-class Older(Generic[T]):
-    """A kind that has grown: what says nothing new is still written as it was before."""
+class Extended(Generic[T]):
+    """A kind with new fields: a value without them is still written in the old format."""
 
     kind: int
     field: Field[T]
@@ -259,7 +259,7 @@ class Older(Generic[T]):
 def union(
     version: int,
     kinds: Mapping[int, tuple[type[Any], Field[Any]]],
-    older: Mapping[type[Any], Older[Any]] = MappingProxyType({}),
+    older: Mapping[type[Any], Extended[Any]] = MappingProxyType({}),
 ) -> Field[Any]:
     """A version byte, a kind byte, a record. Unknown versions and kinds are refused."""
     by_type = {cls: (kind, field) for kind, (cls, field) in kinds.items()}

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from balancer.planner.problem import CAPACITY_NORMAL, TOLERANCE_PERCENT, Evenness, Wishes
+from balancer.planner.problem import CAPACITY_NORMAL, TOLERANCE_PERCENT, Evenness, Objectives
 from balancer.registry.packing import (
     FLAG,
     I32,
@@ -61,8 +61,8 @@ class Policy:
     """In percent of a normal node; nodes that are not here are normal."""
 
     @property
-    def wishes(self) -> Wishes:
-        return Wishes(
+    def objectives(self) -> Objectives:
+        return Objectives(
             evenness=self.evenness,
             spread_zones=self.spread_zones,
             preferred_zones=self.preferred_zones,

@@ -344,9 +344,9 @@ class Registry(Document):
         pins = {one: pin for one, pin in self.pins.items() if one != group}
         if node is not None:
             pins[group] = node
-        desk = self._replicas.released(group) if node is None else self._replicas
-        if desk != self._replicas:
-            self._replicas = desk
+        replicas = self._replicas.released(group) if node is None else self._replicas
+        if replicas != self._replicas:
+            self._replicas = replicas
             self._changed("replicas")
         if pins != self.pins:
             self.pins = dict(sorted(pins.items()))

@@ -55,7 +55,7 @@ class ReplicaSets:
         found = self.sets.get(group)
         return self.members(group, cluster) if found is None else found
 
-    # ---- commands: the desk after it, or why not -------------------------------------------------
+    # ---- commands: the replica sets afterwards, or a refusal -------------------------------------
 
     def set(
         self, command: SetReplicaSets, cluster: Cluster, nodes: Mapping[NodeId, Node]
@@ -74,9 +74,9 @@ class ReplicaSets:
             if (before := self.wanted(group, cluster)) != wanted
         )
         kept = self.by_hand - sets.keys()
-        desk = attrs.evolve(self, by_hand=kept | sets.keys() if command.by_hand else kept)
+        changed = attrs.evolve(self, by_hand=kept | sets.keys() if command.by_hand else kept)
         if not changes:
-            return desk
+            return changed
         record = ReplicaRecord(
             command.wall_ns,
             command.node,
@@ -86,7 +86,7 @@ class ReplicaSets:
             len(changes),
         )
         return attrs.evolve(
-            desk,
+            changed,
             sets=dict(sorted({**self.sets, **sets}.items())),
             history=(*self.history, record)[-REPLICA_RECORDS_MAX:],
         )

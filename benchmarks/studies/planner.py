@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 import attrs
 
 from balancer.planner.planner import solve
-from balancer.planner.problem import Evenness, GroupNeed, NodeOffer, Problem, Unfit, Wishes
+from balancer.planner.problem import Evenness, GroupNeed, NodeOffer, Objectives, Problem, Unfit
 from balancer.planner.proof import Proof
 from balancer.replicas import Host, HostState, Kept, ReplicaProblem, plan_replicas
 from paxos.ids import GroupId, NodeId
@@ -43,7 +43,7 @@ def problems(groups: int, nodes: int) -> Iterator[tuple[str, Problem]]:
     without = {group: NodeId(1 + group % (nodes - 1)) for group in even}
     dead = [*offers[:-1], NodeOffer(NodeId(nodes), unfit=Unfit.DEAD)]
     for evenness in Evenness:
-        wishes = Wishes(evenness=evenness)
+        objectives = Objectives(evenness=evenness)
         name = evenness.name.lower()
         for what, current, there in (
             ("a node is new", without, offers),
@@ -53,21 +53,21 @@ def problems(groups: int, nodes: int) -> Iterator[tuple[str, Problem]]:
         ):
             yield (
                 f"by {name}, {what}",
-                Problem(nodes=tuple(there), groups=needs, current=current, wishes=wishes),
+                Problem(nodes=tuple(there), groups=needs, current=current, objectives=objectives),
             )
-    zones = Wishes(spread_zones=True)
+    zones = Objectives(spread_zones=True)
     yield (
         "by count, zones, all on one node",
-        Problem(nodes=tuple(offers), groups=needs, current=crowded, wishes=zones),
+        Problem(nodes=tuple(offers), groups=needs, current=crowded, objectives=zones),
     )
     few = tuple(attrs.evolve(need, members=frozenset(_circle(need.group, nodes))) for need in needs)
     first = {need.group: min(need.members or ()) for need in few}
     for evenness in Evenness:
-        wishes = Wishes(evenness=evenness)
+        objectives = Objectives(evenness=evenness)
         for what, current in (("on the lowest member", first), ("even already", even)):
             yield (
                 f"by {evenness.name.lower()}, on members, {what}",
-                Problem(nodes=tuple(offers), groups=few, current=current, wishes=wishes),
+                Problem(nodes=tuple(offers), groups=few, current=current, objectives=objectives),
             )
 
 

@@ -37,8 +37,8 @@ class WaitingFetch(Protocol):
     def uids(self) -> Sequence[int]:
         """The partitions it waits for, each once."""
 
-    def woken(self) -> bool:
-        """Something has changed: whether it has answered now."""
+    def try_complete(self) -> bool:
+        """Something has changed: answer if possible. True if it has answered."""
 
     def expired(self) -> None:
         """It must answer with what there is."""
@@ -145,7 +145,7 @@ class DelayedFetches:
 
     def _look(self, entry: _Entry) -> None:
         fetch = entry.fetch
-        if fetch is not None and fetch.woken():
+        if fetch is not None and fetch.try_complete():
             self._forget(entry)
 
     def _forget(self, entry: _Entry) -> None:

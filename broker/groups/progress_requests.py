@@ -120,9 +120,9 @@ class ProgressRequests:
     def fetched(self, groups: Iterable[GroupId]) -> None:
         """Records of these groups are leaving."""
         for group in groups:
-            told = self.first_fetch.pop(group, None)
-            if told is not None:
-                told(self._groups.now().boot_ns)
+            on_first_fetch = self.first_fetch.pop(group, None)
+            if on_first_fetch is not None:
+                on_first_fetch(self._groups.now().boot_ns)
 
     def collect(self, group: GroupId, wait_ms: int, done: Callable[[Collected], None]) -> None:
         """Ask every consumer of the group that is here; `done` is called once, perhaps at once."""

@@ -56,7 +56,7 @@ class Counter:
 
 
 @attrs.define
-class _Looks:
+class _GrowthSamples:
     """At partitions of a topic that were known before. Each has its own time since the last look:
     a pass takes many ticks, and rates would be wrong if that were not counted."""
 
@@ -72,7 +72,7 @@ class GrowthRates:
     passes: int = 0
     _seen: dict[int, tuple[BatchIndex, int, int]] = attrs.Factory(dict)
     _seeing: dict[int, tuple[BatchIndex, int, int]] = attrs.Factory(dict)
-    _now: dict[str, _Looks] = attrs.Factory(dict)
+    _now: dict[str, _GrowthSamples] = attrs.Factory(dict)
     _appended: dict[str, Smoothed] = attrs.Factory(dict)
     _held: dict[str, int] = attrs.Factory(dict)
     _growth: dict[str, Smoothed] = attrs.Factory(dict)
@@ -84,7 +84,7 @@ class GrowthRates:
         self._seeing[uid] = (index, end, now_ns)
         before = self._seen.get(uid)
         if before is not None and before[0] is index and now_ns > before[2]:
-            looks = self._now.setdefault(topic, _Looks())
+            looks = self._now.setdefault(topic, _GrowthSamples())
             looks.count += 1
             looks.appended += end - before[1]
             looks.elapsed_ns += now_ns - before[2]

@@ -166,7 +166,7 @@ class TopicSize:
     partitions: int = 0
 
 
-class Retainer:
+class RetentionEnforcer:
     """Looks at all partitions of this node, some in each tick: how large they are, and whether
     something is due where this node is master.
 

@@ -9,7 +9,7 @@ from broker.config import BrokerConfig
 from broker.delayed.delayed_operations import DelayedOperations
 from broker.delayed.delayed_produces import DelayedProduces
 from broker.groups.progress_requests import ProgressRequests
-from broker.lifecycle.retention import Retainer
+from broker.lifecycle.retention import RetentionEnforcer
 from broker.ports import AppliedLog, BackgroundWorker, Groups, LogDir, Timers, Worker
 from broker.producers.producer_ids import ProducerIds
 from broker.producers.sequence_gaps import SequenceGaps
@@ -69,7 +69,7 @@ class Broker:
     request_memory: RequestMemory = attrs.field(init=False)
     delayed_produces: DelayedProduces = attrs.field(init=False)
     progress_requests: ProgressRequests = attrs.field(init=False)
-    retainer: Retainer = attrs.field(init=False)
+    retention: RetentionEnforcer = attrs.field(init=False)
     unknown_producers: UnknownProducers = attrs.field(init=False)
     search_queue: SearchQueue = attrs.field(init=False)
     disk_reads: DiskReads = attrs.field(init=False)
@@ -85,7 +85,7 @@ class Broker:
         unpacked = self.config.unpacked_bytes_max
         self.disk_reads = DiskReads(self.fetcher)
         self.search_queue = SearchQueue(self.background, self.groups, self.timers, unpacked)
-        self.retainer = Retainer(
+        self.retention = RetentionEnforcer(
             self.groups, self.registry, self.machines, self.config, self.statistics
         )
         self.unknown_producers = UnknownProducers(self.groups, self.machines, self.sequence_gaps)

@@ -11,8 +11,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def blame(broker: Broker, request: Request, error: Exception) -> None:
-    """An exception that is our bug: log it, and give up the connection that led to it."""
+def report_bug(broker: Broker, request: Request, error: Exception) -> None:
+    """Log an exception that is our bug, and close the connection that caused it."""
     header = request.header
     name = APIS[header.api_key].name
     broker.on_bug(f"{name} v{header.api_version} from {request.client_host}", error)
@@ -26,7 +26,7 @@ def guarded(broker: Broker, request: Request, act: Callable[P, None]) -> Callabl
         try:
             act(*args, **kwargs)
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
-            blame(broker, request, error)
+            report_bug(broker, request, error)
 
     return run
 

@@ -22,13 +22,13 @@ class Leader(NamedTuple):
 class Leaders:
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
-        self._told: dict[GroupId, int] = {}
+        self._highest_epoch: dict[GroupId, int] = {}
 
     def of(self, group: GroupId) -> Leader:
         epoch = self._groups.epoch(group)
-        told = self._told.get(group, 0)
-        if epoch < told:
-            return Leader(None, told)
-        if epoch > told:
-            self._told[group] = epoch
+        highest = self._highest_epoch.get(group, 0)
+        if epoch < highest:
+            return Leader(None, highest)
+        if epoch > highest:
+            self._highest_epoch[group] = epoch
         return Leader(self._groups.master(group), epoch)

@@ -92,7 +92,7 @@ REFUSALS: Final[Mapping[int, Refuse]] = {
 """Of those whose answer is about each thing that was named."""
 
 
-def at_the_top(header: RequestHeader, frame: memoryview, error: ErrorCode) -> Response | None:
+def top_level_error(header: RequestHeader, frame: memoryview, error: ErrorCode) -> Response | None:
     """An answer that has an error for the whole request; None where this version has none: without
     one, an empty answer would be taken for the truth."""
     key, version = header.api_key, header.api_version
@@ -131,7 +131,7 @@ def refuse(broker: Broker, request: Request, error: ErrorCode, text: str, things
     header = request.header
     make = REFUSALS.get(header.api_key) if request.message is not None else None
     if make is None:
-        answer = at_the_top(header, request.frame, error)
+        answer = top_level_error(header, request.frame, error)
         if answer is None:
             request.reply.close(text)
         else:

@@ -38,8 +38,8 @@ from broker.transfer.effects import (
     Restart,
     Save,
     Send,
-    Settle,
     SinkEffect,
+    TierAll,
 )
 from broker.transfer.messages import AskData, AskManifest, AskState, Message, Part, RefusalReason
 from broker.transfer.sink import Candidate, Sink
@@ -257,7 +257,7 @@ class CatchingUp:
     def _do(self, effect: SinkEffect) -> None:
         if isinstance(effect, Send):
             self._send(effect)
-        elif isinstance(effect, Settle):
+        elif isinstance(effect, TierAll):
             self._settle(effect.group)
         elif isinstance(effect, Restart):
             self._mover.submit(partial(self._cold.drop, effect.uid), lambda _: None)
@@ -282,7 +282,7 @@ class CatchingUp:
         self._checkpointing.forget(group)
 
         def settled(_: object) -> None:
-            self.sink.settled(self._node.boot_ns(), group)
+            self.sink.tiered(self._node.boot_ns(), group)
 
         # Behind everything that is on its way to the cold store: then its ends are known.
         learn = partial(self._cold.learn, self._cold.uids())

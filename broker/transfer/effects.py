@@ -20,8 +20,8 @@ class Send:
 
 
 @attrs.frozen
-class Settle:
-    """Move all of the group's batches from the own log to the cold store; then `Sink.settled`."""
+class TierAll:
+    """Move all of the group's batches from the own log to the cold store; then `Sink.tiered`."""
 
     group: GroupId
 
@@ -94,7 +94,7 @@ class Install:
 
 
 SinkEffect: TypeAlias = (
-    Send | Settle | Restart | Append | Repair | Fetched | NotFetched | Save | Install
+    Send | TierAll | Restart | Append | Repair | Fetched | NotFetched | Save | Install
 )
 
 

@@ -3,7 +3,7 @@
 Theory of operation. A member that is asked for slots its log has trimmed says so; the group is then
 `want`ed here. One group at a time, the registry's first:
 
-    SETTLE    what the own log holds of the group goes to the cold store, so that all data we have
+    TIER    what the own log holds of the group goes to the cold store, so that all data we have
               ends at one offset per partition
     MANIFEST  which partitions are there, and from which offset to which
     DATA      each partition from the end of its own cold data on: the bulk, and it is kept whatever
@@ -40,8 +40,8 @@ from broker.transfer.effects import (
     Restart,
     Save,
     Send,
-    Settle,
     SinkEffect,
+    TierAll,
 )
 from broker.transfer.messages import (
     Answer,
@@ -74,7 +74,7 @@ REPAIRS_MAX: Final = 1024
 
 
 class Phase(Enum):
-    SETTLE = "settle"
+    TIER = "settle"
     MANIFEST = "manifest"
     DATA = "data"
     STATE = "state"
@@ -98,7 +98,7 @@ class Local(Protocol):
     def applied(self, group: GroupId) -> Slot: ...
 
     def knows_end(self, uid: int) -> bool:
-        """Whether `cold_end` is known already; after a SETTLE those of its group are."""
+        """Whether `cold_end` is known already; after a TIER those of its group are."""
 
     def cold_end(self, uid: int) -> int | None:
         """Where the partition's cold data ends; None if there is none."""
@@ -278,8 +278,8 @@ class Sink:
         if self._question is not None and self._question[0] == node:
             self._avoid(now_ns, node)
 
-    def settled(self, now_ns: int, group: GroupId) -> None:
-        self._pass(now_ns, group, Phase.SETTLE, Phase.MANIFEST)
+    def tiered(self, now_ns: int, group: GroupId) -> None:
+        self._pass(now_ns, group, Phase.TIER, Phase.MANIFEST)
 
     def appended(self, now_ns: int, size: int) -> None:
         """So many bytes of an Append are durable."""
@@ -343,7 +343,7 @@ class Sink:
         elif isinstance(job, _DataJob):
             self._end()  # it is below the log start by now: whoever needs it will see that
         else:
-            self._anew(job)
+            self._replan(job)
 
     def _on_manifest(self, now_ns: int, job: _Job, sender: NodeId, manifest: Manifest) -> None:
         if job.phase is not Phase.MANIFEST:
@@ -423,7 +423,7 @@ class Sink:
                 return
             self._data_complete(now_ns, job)
             job = self._job
-        if job is None or job.phase in (Phase.SETTLE, Phase.SAVE, Phase.INSTALL):
+        if job is None or job.phase in (Phase.TIER, Phase.SAVE, Phase.INSTALL):
             return
         if self._unwritten >= UNWRITTEN_BYTES_MAX or not self._bucket.open(now_ns):
             return
@@ -492,7 +492,7 @@ class Sink:
             self._job.source = None
             self.statistics.source_changes += 1
             if self._job.phase is Phase.STATE:
-                self._anew(self._job)
+                self._replan(self._job)
             elif self._job.phase is Phase.DATA and self._job.spans:
                 self._begin_again(self._job.spans[0])
 
@@ -502,15 +502,15 @@ class Sink:
             self._effects.append(Restart(span.uid, span.whole_from))
             span.at, span.fresh = span.whole_from, True
 
-    def _anew(self, job: _Job) -> None:
+    def _replan(self, job: _Job) -> None:
         """Look again at what there is; what has been appended is durable or will be."""
         job.chunks.clear()
         job.partial.clear()
         job.state_bytes = 0
         job.spans.clear()
-        # What is on its way to the cold store counts: SETTLE waits for it.
-        job.phase = Phase.SETTLE
-        self._effects.append(Settle(job.group))
+        # What is on its way to the cold store counts: TIER waits for it.
+        job.phase = Phase.TIER
+        self._effects.append(TierAll(job.group))
 
     # -- jobs ---------------------------------------------------------------------------------
 
@@ -535,8 +535,8 @@ class Sink:
             group = next(iter(self._wanted))
             del self._wanted[group]
             applied = self._local.applied(group)
-            self._job = _Job(group, Phase.SETTLE, applied, began_ns=now_ns)
-            self._effects.append(Settle(group))
+            self._job = _Job(group, Phase.TIER, applied, began_ns=now_ns)
+            self._effects.append(TierAll(group))
 
     def _give_way(self, job: _Job) -> None:
         """Nobody can help with this one; perhaps somebody can with the next."""

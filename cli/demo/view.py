@@ -53,8 +53,8 @@ class PlainView:
             masters = ", ".join(
                 f"{node}: {count}" for node, count in view.count_by_master().items()
             )
-            told = "; ".join(f"{name} {value}" for name, value in facts.items())
-            self._line(f"   masters by node {masters}" + (f"; {told}" if told else ""))
+            text = "; ".join(f"{name} {value}" for name, value in facts.items())
+            self._line(f"   masters by node {masters}" + (f"; {text}" if text else ""))
 
     def close(self) -> None:
         """Nothing is held back."""
@@ -97,8 +97,8 @@ class LiveView:
         if self._view is not None:
             parts += [_masters(self._view), Text()]
         if self._facts:
-            told = "   ".join(f"{name} {value}" for name, value in self._facts.items())
-            parts.append(Text(told, style="bold"))
+            text = "   ".join(f"{name} {value}" for name, value in self._facts.items())
+            parts.append(Text(text, style="bold"))
         parts += [Text(line, style="dim") for line in self._notes[-NOTES_SHOWN:]]
         return Group(*parts)
 

@@ -38,7 +38,7 @@ from coordinator.replicated.assigned_group import (
     by_topic,
     held_by_others,
 )
-from coordinator.replicated.assignor import ASSIGNORS, NOTHING, Share, Wish, share_out
+from coordinator.replicated.assignor import ASSIGNORS, NOTHING, MemberSubscription, Share, share_out
 from coordinator.replicated.commands import Result
 from coordinator.replicated.stored import StoredGroup
 from coordinator.replicated.waits import WaitFor
@@ -115,8 +115,8 @@ class Assigning:
                 one.client_host,
                 one.subscription.topics,
                 one.subscription.pattern,
-                _told(one.assigned),
-                _told(one.target),
+                _by_topic_id(one.assigned),
+                _by_topic_id(one.target),
             )
             for one in group.members.values()
         )
@@ -245,15 +245,15 @@ class Assigning:
         self, group: LiveAssigned, member: AssignedMember, request: AssignedHeartbeat
     ) -> AssignedHeartbeatResponse:
         whole = request.owned is not None and request.rebalance_timeout_ms >= 0
-        news = group.told.get(member.member_id) != member.assigned
-        group.told[member.member_id] = member.assigned
+        news = group.announced.get(member.member_id) != member.assigned
+        group.announced[member.member_id] = member.assigned
         tell = request.epoch == JOINING_EPOCH or whole or news
         return AssignedHeartbeatResponse(
             error=ErrorCode.NONE,
             member_id=member.member_id,
             epoch=member.epoch,
             interval_ms=self._tenure.config.consumer_heartbeat_interval_ms,
-            assignment=_told(member.assigned) if tell else None,
+            assignment=_by_topic_id(member.assigned) if tell else None,
         )
 
     def _member_for(
@@ -323,7 +323,7 @@ class Assigning:
     def _leave(self, group: LiveAssigned, request: AssignedHeartbeat) -> AssignedHeartbeatResponse:
         member = self._named(group, request)
         if request.epoch == AWAY_EPOCH and member.instance_id is not None:
-            away = member.gone_away()
+            away = member.left_statically()
             self._put(group, away)
             self._refresh(group, away)
         else:
@@ -362,11 +362,11 @@ class Assigning:
         if not changed and group.topics_version == topics.version:
             return
         group.topics_version = topics.version
-        wishes = {
-            name: Wish(wanted, group.members[name].target)
+        subscriptions = {
+            name: MemberSubscription(wanted, group.members[name].target)
             for name, wanted in self._wanted(group, topics.ids).items()
         }
-        wanted = frozenset(topic for wish in wishes.values() for topic in wish.topics)
+        wanted = frozenset(topic for one in subscriptions.values() for topic in one.topics)
         partitions = {
             topic_id: count for topic_id, count in topics.ids.values() if topic_id in wanted
         }
@@ -375,7 +375,7 @@ class Assigning:
         if sum(partitions.values()) > self._tenure.config.assigned_partitions_max:
             raise _RefusedError(ErrorCode.POLICY_VIOLATION, "too many partitions for one group")
         assignor = _chosen(group.members.values())
-        shares = share_out(assignor, wishes, partitions)
+        shares = share_out(assignor, subscriptions, partitions)
         group.epoch += 1
         group.assignor = assignor
         group.topics = partitions
@@ -562,7 +562,7 @@ def _share_of(owned: tuple[TopicIdPartitions, ...] | None) -> Share | None:
     return frozenset((topic_id, one) for topic_id, partitions in owned for one in partitions)
 
 
-def _told(share: Share) -> tuple[TopicIdPartitions, ...]:
+def _by_topic_id(share: Share) -> tuple[TopicIdPartitions, ...]:
     return tuple(TopicIdPartitions(topic, tuple(ones)) for topic, ones in by_topic(share).items())
 
 

@@ -39,7 +39,7 @@ class LiveAssigned:
     static: dict[str, MemberId] = attrs.Factory(dict)
     topics: dict[bytes, int] = attrs.Factory(dict)
     topics_version: int = -1
-    told: dict[MemberId, Share] = attrs.Factory(dict)
+    announced: dict[MemberId, Share] = attrs.Factory(dict)
     waiting: list[Waiting] = attrs.Factory(list)
     version: int = 0
     durable: int = 0
@@ -62,7 +62,7 @@ class LiveAssigned:
 
     def discard(self, member: AssignedMember) -> None:
         del self.members[member.member_id]
-        self.told.pop(member.member_id, None)
+        self.announced.pop(member.member_id, None)
         if member.instance_id is not None:
             del self.static[member.instance_id]
 

@@ -158,14 +158,17 @@ class Offsets:
         offsets = self._valid_offsets(request.group)
         if request.topics is None:
             topics = tuple(
-                TopicOffsets(topic, tuple(_told(p, offsets[topic][p]) for p in sorted(partitions)))
+                TopicOffsets(
+                    topic,
+                    tuple(_partition_offset(p, offsets[topic][p]) for p in sorted(partitions)),
+                )
                 for topic, partitions in sorted(offsets.items())
             )
         else:
             topics = tuple(
                 TopicOffsets(
                     topic,
-                    tuple(_told(p, offsets.get(topic, {}).get(p)) for p in partitions),
+                    tuple(_partition_offset(p, offsets.get(topic, {}).get(p)) for p in partitions),
                 )
                 for topic, partitions in request.topics
             )
@@ -287,7 +290,7 @@ def _fence_fetch(group: StoredGroup | None, request: OffsetFetch) -> ErrorCode:
     return ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def _told(partition: int, stored: StoredOffset | None) -> PartitionOffset:
+def _partition_offset(partition: int, stored: StoredOffset | None) -> PartitionOffset:
     if stored is None:
         return PartitionOffset(partition, NO_OFFSET)
     return PartitionOffset(partition, stored.offset, stored.leader_epoch, stored.metadata)

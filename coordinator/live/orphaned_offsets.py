@@ -47,20 +47,20 @@ class OrphanedOffsets:
             if group is None:
                 continue
             work += group.offsets_count
-            ties = tuple(self._ties(group, topics))
-            if ties:
-                command = BindOffsets(group.name, ties)
+            bindings = tuple(self._bindings(group, topics))
+            if bindings:
+                command = BindOffsets(group.name, bindings)
                 self._tenure.propose(group.name, command, ForgettingUnderWay())
 
-    def _ties(self, group: StoredGroup, topics: Topics) -> Iterator[TopicBindings]:
+    def _bindings(self, group: StoredGroup, topics: Topics) -> Iterator[TopicBindings]:
         for topic in sorted(group.offsets):
-            ties = []
+            bindings = []
             for partition, one in sorted(group.offsets[topic].items()):
                 now = self._now(topics, topic, partition, one.uid)
                 if now != one.uid:
-                    ties.append(OffsetBinding(partition, one.uid, now))
-            if ties:
-                yield TopicBindings(topic, tuple(ties))
+                    bindings.append(OffsetBinding(partition, one.uid, now))
+            if bindings:
+                yield TopicBindings(topic, tuple(bindings))
 
     def _now(self, topics: Topics, topic: str, partition: int, uid: int) -> int:
         """What an offset with this uid is to be tied to."""

@@ -106,7 +106,7 @@ class AssignedMember:
         known = {part: self.held_since(part) for part in held}
         return {part: group_epoch if at is None else max(0, at) for part, at in known.items()}
 
-    def gone_away(self) -> "AssignedMember":
+    def left_statically(self) -> "AssignedMember":
         """A static member that will be back under another id: it keeps its partitions, and whoever
         comes back to them has had them all along."""
         since = dict.fromkeys(self.assigned, JOINING_EPOCH)

@@ -27,27 +27,33 @@ ASSIGNORS: Final = (UNIFORM, RANGE)
 Plan: TypeAlias = dict[MemberId, Share]
 
 
-class Wish(NamedTuple):
-    """What one member may get (ids of topics), and what it was to have so far."""
+class MemberSubscription(NamedTuple):
+    """Which topics one member may get (their ids), and its target assignment so far."""
 
     topics: frozenset[bytes]
     before: Share
 
 
 def share_out(
-    assignor: str, wishes: Mapping[MemberId, Wish], partitions: Mapping[bytes, int]
+    assignor: str,
+    subscriptions: Mapping[MemberId, MemberSubscription],
+    partitions: Mapping[bytes, int],
 ) -> Plan:
     """Every partition of a topic somebody subscribes to goes to exactly one who does."""
     assert assignor in ASSIGNORS
     if assignor == RANGE:
-        return _range(wishes, partitions)
-    return _uniform(wishes, partitions)
+        return _range(subscriptions, partitions)
+    return _uniform(subscriptions, partitions)
 
 
-def _range(wishes: Mapping[MemberId, Wish], partitions: Mapping[bytes, int]) -> Plan:
-    shares: dict[MemberId, set[Part]] = {member: set() for member in wishes}
+def _range(
+    subscriptions: Mapping[MemberId, MemberSubscription], partitions: Mapping[bytes, int]
+) -> Plan:
+    shares: dict[MemberId, set[Part]] = {member: set() for member in subscriptions}
     for topic in sorted(partitions):
-        takers = [member for member in sorted(wishes) if topic in wishes[member].topics]
+        takers = [
+            member for member in sorted(subscriptions) if topic in subscriptions[member].topics
+        ]
         if not takers:
             continue
         base, extra = divmod(partitions[topic], len(takers))
@@ -59,16 +65,20 @@ def _range(wishes: Mapping[MemberId, Wish], partitions: Mapping[bytes, int]) -> 
     return {member: frozenset(share) for member, share in shares.items()}
 
 
-def _uniform(wishes: Mapping[MemberId, Wish], partitions: Mapping[bytes, int]) -> Plan:
+def _uniform(
+    subscriptions: Mapping[MemberId, MemberSubscription], partitions: Mapping[bytes, int]
+) -> Plan:
     takers = {
-        topic: [member for member in sorted(wishes) if topic in wishes[member].topics]
+        topic: [member for member in sorted(subscriptions) if topic in subscriptions[member].topics]
         for topic in sorted(partitions)
     }
-    shares: dict[MemberId, set[Part]] = {member: set() for member in sorted(wishes)}
+    shares: dict[MemberId, set[Part]] = {member: set() for member in sorted(subscriptions)}
     free = {(topic, one) for topic in takers if takers[topic] for one in range(partitions[topic])}
     for member in shares:  # a partition that two had is left to the first of them
-        wish = wishes[member]
-        kept = {part for part in wish.before if part in free and part[0] in wish.topics}
+        subscription = subscriptions[member]
+        kept = {
+            part for part in subscription.before if part in free and part[0] in subscription.topics
+        }
         shares[member] |= kept
         free -= kept
     for part in sorted(free):

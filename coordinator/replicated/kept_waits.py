@@ -47,7 +47,7 @@ def after_assigned(
     return {what: wait for what, wait in known.items() if what in kept}
 
 
-def that_hold(
+def still_valid(
     group: StoredGroup, generation: int, said: Iterable[tuple[WaitFor, Wait]]
 ) -> dict[WaitFor, Wait]:
     """What a coordinator has said of a group that may have changed since."""

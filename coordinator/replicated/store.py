@@ -95,7 +95,7 @@ class GroupStore:
             case Sweep():
                 result = self._sweep(decoded)
             case BindOffsets():
-                result = self._tie(decoded)
+                result = self._bind(decoded)
             case TimeLeft():
                 result = self._write_waits(decoded)
         return encode_result(result)
@@ -251,7 +251,7 @@ class GroupStore:
         keys = [(topic, p) for topic, partitions in command.topics for p in partitions]
         return Result(ErrorCode.NONE, _forget(group, keys))
 
-    def _tie(self, command: BindOffsets) -> Result:
+    def _bind(self, command: BindOffsets) -> Result:
         group = self._groups.get(command.group)
         if group is None:
             return Result(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -274,7 +274,7 @@ class GroupStore:
         for name, generation, known in command.groups:
             group = self._groups.get(name)
             if group is not None:
-                self._keep_waits(group, kept_waits.that_hold(group, generation, known))
+                self._keep_waits(group, kept_waits.still_valid(group, generation, known))
         return Result(ErrorCode.NONE)
 
     def _keep_waits(self, group: StoredGroup, kept: dict[WaitFor, Wait]) -> None:

@@ -111,8 +111,8 @@ class Admin(GroupAdmin, Scoped["Admin"]):
             for one in answer.topics:
                 if one.error_code not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
                     raise refusal(f"topic '{one.name}' cannot be described", one.error_code)
-            told = [one.name for one in answer.topics if one.name is not None]
-            return {name: _described(self.client.view.topics[name]) for name in told}
+            found = [one.name for one in answer.topics if one.name is not None]
+            return {name: _described(self.client.view.topics[name]) for name in found}
 
         return await self._until_done("describing topics", once, _NOT_THERE)
 

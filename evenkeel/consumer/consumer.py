@@ -29,7 +29,7 @@ from evenkeel.config import ClientConfig, ConsumerConfig, OffsetReset
 from evenkeel.consumer.autocommit import AutoCommit
 from evenkeel.consumer.fetched import ConsumerRecord, FetchedPartition, Records
 from evenkeel.consumer.fetcher import Fetcher
-from evenkeel.consumer.listener import ProgressCallback, RebalanceListener, told
+from evenkeel.consumer.listener import ProgressCallback, RebalanceListener, notify
 from evenkeel.consumer.membership import Membership
 from evenkeel.coordinator import Committed, Coordinator, Identity
 from evenkeel.errors import (
@@ -402,7 +402,7 @@ class Consumer(Scoped["Consumer"]):
         """A master is about to move: what has been processed must not wait for the interval."""
         if self._on_progress is not None:
             try:
-                await told(self._on_progress, places)
+                await notify(self._on_progress, places)
             except ListenerError as error:
                 self._fail(error)
                 return False
@@ -497,7 +497,7 @@ class Consumer(Scoped["Consumer"]):
         for state in fresh:
             state.settling = True  # the listener may seek before anything is read
         self._auto_commit.restart()
-        await told(self._listener.assigned, places)
+        await notify(self._listener.assigned, places)
         for state in fresh:
             state.settling = False
         self._lost_position.set()
@@ -511,7 +511,7 @@ class Consumer(Scoped["Consumer"]):
                 state.drop()
                 state.settling = True
         try:
-            await told(self._listener.revoked, places)
+            await notify(self._listener.revoked, places)
             await self._commit_processed(places)
         finally:
             self._drop(places)  # also where the group does not wait for that any longer
@@ -519,7 +519,7 @@ class Consumer(Scoped["Consumer"]):
     async def lost(self, places: Collection[TopicPartition]) -> None:
         """For `Membership`: these are perhaps somebody else's already."""
         self._drop(places)
-        await told(self._listener.lost, places)
+        await notify(self._listener.lost, places)
 
     def _drop(self, places: Iterable[TopicPartition]) -> None:
         for place in places:

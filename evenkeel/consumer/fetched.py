@@ -139,7 +139,7 @@ class FetchedPartition:
         self.log_start, self.high_watermark = answer.log_start_offset, answer.high_watermark
         if self.position is None or asked_from != self.fetch_from:
             return
-        self._transactions.told(answer.aborted_transactions)
+        self._transactions.set_aborted(answer.aborted_transactions)
         view = as_view(answer.records)
         try:
             batches = split(view, partial_tail=True)

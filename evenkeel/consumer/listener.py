@@ -26,7 +26,7 @@ class RebalanceListener:
         """These may be somebody else's already: we were silent for too long."""
 
 
-async def told(tell: ProgressCallback, places: Collection[TopicPartition]) -> None:
+async def notify(callback: ProgressCallback, places: Collection[TopicPartition]) -> None:
     """Tell the application.
 
     Raises:
@@ -34,7 +34,7 @@ async def told(tell: ProgressCallback, places: Collection[TopicPartition]) -> No
             listener has not done.
     """
     try:
-        await tell(sorted(places))
+        await callback(sorted(places))
     except Exception as error:  # the application's own, whatever it is
-        name = getattr(tell, "__qualname__", repr(tell))
+        name = getattr(callback, "__qualname__", repr(callback))
         raise ListenerError(f"{name} failed", why=repr(error)) from error

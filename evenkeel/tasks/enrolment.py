@@ -17,7 +17,7 @@ from evenkeel.client import Purpose
 from evenkeel.coordinator import ANSWER_GRACE_S, NO_GENERATION, Coordinator
 from evenkeel.errors import CommitError, ConfigurationError, EvenkeelError, refusal
 from evenkeel.tasks.config import TaskGroupConfig
-from evenkeel.tasks.member import Roll
+from evenkeel.tasks.member import CoordinatorView
 from evenkeel.tasks.sharding import Candidate
 from wire.error_codes import ErrorCode
 from wire.messages.membership import (
@@ -35,13 +35,13 @@ from wire.messages.membership import (
 PROTOCOL_TYPE: Final = "evenkeel-tasks"
 
 
-class OutOfTouch(Exception):
-    """The coordinator could not be reached for a whole session: the others go on without us."""
+class CoordinatorUnreachable(Exception):
+    """The coordinator was unreachable for a whole session: the others go on without us."""
 
 
 @attrs.frozen
-class _Said:
-    """What a member says of itself when it joins. `joined` is its place in the ledger."""
+class _MemberMetadata:
+    """What a member says about itself when it joins. `joined` is its offset in the ledger."""
 
     session: str
     joined: int
@@ -50,13 +50,13 @@ class _Said:
 
 @attrs.define(eq=False)
 class Enrolment:
-    """One session in the group. `tell` is called with every generation's roll."""
+    """One session in the group. `tell` is called with every generation's view."""
 
     coordinator: Coordinator
     config: TaskGroupConfig
     session: str
     joined: int
-    tell: Callable[[Roll], None]
+    tell: Callable[[CoordinatorView], None]
     member_id: str = ""
     generation: int = NO_GENERATION
     _heard: float = attrs.Factory(trio.current_time)
@@ -65,7 +65,7 @@ class Enrolment:
         """Be in the group until cancelled.
 
         Raises:
-            OutOfTouch: after a session without an answer.
+            CoordinatorUnreachable: after a session without an answer.
             EvenkeelError: if the group does not want us.
         """
         failures = 0
@@ -84,7 +84,7 @@ class Enrolment:
 
     def _check_touch(self, error: EvenkeelError) -> None:
         if trio.current_time() - self._heard > self.config.session_timeout_ms / 1000:
-            raise OutOfTouch(str(error)) from error
+            raise CoordinatorUnreachable(str(error)) from error
 
     def _check(self, what: str, code: int) -> None:
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
@@ -100,8 +100,8 @@ class Enrolment:
 
     async def _round(self) -> None:
         joined = await self._join()
-        roll = await self._sync(joined)
-        self.tell(roll)
+        view = await self._sync(joined)
+        self.tell(view)
         while True:
             await trio.sleep(self.config.heartbeat_ms / 1000)
             request = HeartbeatRequest(self.coordinator.group, self.generation, self.member_id)
@@ -150,12 +150,13 @@ class Enrolment:
             self.member_id, self.generation = answer.member_id, answer.generation_id
             return answer
 
-    async def _sync(self, joined: JoinGroupResponse) -> Roll:
+    async def _sync(self, joined: JoinGroupResponse) -> CoordinatorView:
         assignments = []
         if joined.leader == joined.member_id and not joined.skip_assignment:
-            told = self._elect(joined.members, joined.leader)
+            assignment = self._elect(joined.members, joined.leader)
             assignments = [
-                SyncGroupRequestAssignment(member.member_id, told) for member in joined.members
+                SyncGroupRequestAssignment(member.member_id, assignment)
+                for member in joined.members
             ]
         request = SyncGroupRequest(
             group_id=self.coordinator.group,
@@ -169,10 +170,10 @@ class Enrolment:
             request, SyncGroupResponse, purpose=Purpose.GROUP, timeout_s=self._patience_s
         )
         self._check("learning who leads", answer.error_code)
-        return self._roll(answer.assignment)
+        return self._parse(answer.assignment)
 
     def _elect(self, members: Sequence[JoinGroupResponseMember], chosen: str) -> bytes:
-        """As whom Kafka chose: who leads, told to all."""
+        """As the member that Kafka chose: elect the leader, and tell all."""
         said = {member.member_id: _read(member) for member in members}
         in_order = sorted(said.values(), key=lambda one: one.joined)
         leader = self.config.election([one.candidate for one in in_order], said[chosen].session)
@@ -184,11 +185,13 @@ class Enrolment:
             }
         ).encode()
 
-    def _roll(self, told: bytes) -> Roll:
+    def _parse(self, assignment: bytes) -> CoordinatorView:
         try:
-            found = json.loads(told)
+            found = json.loads(assignment)
             members = tuple(map(str, found["members"]))
-            return Roll(self.generation, str(found["leader"]), members, int(found["read_up_to"]))
+            return CoordinatorView(
+                self.generation, str(found["leader"]), members, int(found["read_up_to"])
+            )
         except (ValueError, KeyError, TypeError) as error:
             what = f"what the leader of group '{self.coordinator.group}' told cannot be read"
             raise refusal(what, ErrorCode.UNKNOWN_SERVER_ERROR) from error
@@ -200,12 +203,12 @@ class Enrolment:
         await self.coordinator.leave(self.member_id, "the session is over")
 
 
-def _read(member: JoinGroupResponseMember) -> _Said:
+def _read(member: JoinGroupResponseMember) -> _MemberMetadata:
     """Whoever speaks our protocol type says this; other words are a refusal for all of us."""
     try:
         found = json.loads(member.metadata)
         session, joined, metadata = found["session"], int(found["joined"]), found["metadata"]
-        return _Said(session, joined, Candidate(session, metadata))
+        return _MemberMetadata(session, joined, Candidate(session, metadata))
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(
             "a member of the group says what no task group says",

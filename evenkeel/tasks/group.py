@@ -36,7 +36,7 @@ from evenkeel.errors import (
 from evenkeel.lifetime import Scoped, background
 from evenkeel.producer.producer import Producer
 from evenkeel.tasks.config import TaskGroupConfig
-from evenkeel.tasks.enrolment import Enrolment, OutOfTouch
+from evenkeel.tasks.enrolment import CoordinatorUnreachable, Enrolment
 from evenkeel.tasks.events import (
     GroupChanged,
     Notice,
@@ -52,12 +52,12 @@ from evenkeel.tasks.events import (
 from evenkeel.tasks.ledger import Ledger
 from evenkeel.tasks.member import (
     CLOSED,
+    CoordinatorView,
     Effect,
     Member,
     Over,
     Phase,
     Read,
-    Roll,
     Start,
     Stop,
     Trim,
@@ -495,16 +495,18 @@ class TaskGroup(Scoped["TaskGroup"]):
         if enrolled is None:
             return  # the session has ended already
         coordinator = Coordinator(self._admin.client, self._group)
-        enrolment = Enrolment(coordinator, self._config, name, enrolled.joined, self._told)
+        enrolment = Enrolment(
+            coordinator, self._config, name, enrolled.joined, self._on_coordinator_view
+        )
         try:
             await enrolment.run()
-        except OutOfTouch as error:
+        except CoordinatorUnreachable as error:
             self._carry_out(self._member.close(now_ns(), f"out of touch: {error}", again=True))
         finally:
             await enrolment.leave()
 
-    def _told(self, roll: Roll) -> None:
-        self._carry_out(self._member.told(now_ns(), roll))
+    def _on_coordinator_view(self, view: CoordinatorView) -> None:
+        self._carry_out(self._member.on_coordinator_view(now_ns(), view))
 
     # -- lifetime ---------------------------------------------------------------------------------
 

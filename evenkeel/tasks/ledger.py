@@ -1,18 +1,18 @@
-"""What the notes of a ledger come to: who is there, who leads, the plan, and who holds which task.
+"""The state that the notes of a ledger produce: members, leader, plan, and the holder of each task.
 
 The ledger is one partition of a topic, and its order is the arbiter. Every member reads it from the
-beginning (or from a snapshot) and applies note after note to this state; what a note comes to
-depends on nothing else, so that all members, whatever they believe, agree on every prefix. A note
-that does not count is *void* for all alike:
+beginning (or from a snapshot) and applies note after note to this state. The effect of a note
+depends on nothing else, so all members, whatever they believe, agree on every prefix. A note that
+does not count is *void* for all of them:
 
-- `Gone` counts if the member has given no sign of life after the one that it names. So a member
-  that is declared gone had no lease when that was written: see docs/adr/0019.
+- `Expire` counts if the member has not renewed its lease since the renewal that it names. So a
+  member that is declared expired had no lease when that was written: see docs/adr/0019.
 - `Acquire` counts, task by task, if the plan of that version gives the task to its author and
-  nobody holds it. A lock is freed by its holder alone, or by the holder's end.
-- `Plan` counts if it is the next version, by the leader of the current term, gives no task to two,
-  and names only members that are there. So plans have one order, and no two leaders.
+  nobody holds it. A lock is freed only by its holder, or when the holder's session ends.
+- `Plan` counts if it is the next version, by the leader of the current term, gives no task to
+  two members, and names only present ones. So plans have one order, and never two leaders.
 - `View` counts if its generation is later than the last, or if the last leader is not there any
-  more or says so itself (a group that the coordinator has forgotten begins again at 1).
+  more or is its author (a group that the coordinator has forgotten begins again at 1).
 """
 
 from base64 import b64decode, b64encode
@@ -25,17 +25,17 @@ from evenkeel.tasks.notes import (
     MEMBERS_MAX,
     TASKS_MAX,
     Acquire,
-    Alive,
     Checkpoint,
     Evict,
+    Expire,
     Finish,
-    Gone,
     Join,
     Leave,
     Note,
     Notify,
     Plan,
     Release,
+    Renew,
     Running,
     Snapshot,
     Stopped,
@@ -50,11 +50,11 @@ NOWHERE: Final = -1
 
 @attrs.define
 class Enrolled:
-    """A member that is there, as the ledger says."""
+    """A present member, according to the ledger."""
 
     joined: int
     alive: int
-    """Offset of its last sign of life."""
+    """Offset of its last renewal, or of its `Join`."""
     lease_ms: int
     metadata: Mapping[str, Any]
     evicted: bool = False
@@ -144,9 +144,9 @@ class Ledger:
         match note:
             case Join():
                 return self._join(offset, note)
-            case Alive():
+            case Renew():
                 return self._renew(offset, note)
-            case Evict() | Gone() | Leave():
+            case Evict() | Expire() | Leave():
                 return self._depart(note)
             case Submit() | Withdraw():
                 return self._change_tasks(note)
@@ -175,14 +175,14 @@ class Ledger:
         self.members[note.by] = Enrolled(offset, offset, note.lease_ms, note.metadata)
         return True
 
-    def _renew(self, offset: int, note: Alive) -> bool:
+    def _renew(self, offset: int, note: Renew) -> bool:
         member = self.members.get(note.by)
         if member is None or member.evicted:
             return False
         member.alive = offset
         return True
 
-    def _depart(self, note: Evict | Gone | Leave) -> bool:
+    def _depart(self, note: Evict | Expire | Leave) -> bool:
         name = note.by if isinstance(note, Leave) else note.member
         member = self.members.get(name)
         if member is None:
@@ -193,8 +193,8 @@ class Ledger:
                 return False  # it has acknowledged before its leader could read that
             member.evicted = True
             return True
-        if isinstance(note, Gone) and note.alive != member.alive:
-            return False  # it has given a sign of life since
+        if isinstance(note, Expire) and note.alive != member.alive:
+            return False  # it has renewed its lease since
         del self.members[name]
         self.stopped.pop(name, None)
         self.running.pop(name, None)

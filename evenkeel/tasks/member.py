@@ -1,14 +1,14 @@
-"""One member of a task group as a state machine: what happened and when go in, effects come out.
+"""One member of a task group as a state machine: events with their times in, effects out.
 
 A member writes notes and reads the ledger. It acts on what it has read and on nothing else: a task
 starts when the member reads that it holds the task's lock, and the lock is released when the task
-has ended. Its right to run anything is its lease, which it gets from its own signs of life when it
-reads them, counted from when it *wrote* them; it stops by its own clock, without hearing anything.
-Everybody counts the lease of the others from when they *read* of it, and declares them gone later.
+has ended. It may run tasks only under its lease. It renews the lease when it reads its own renewal
+note, counted from when it *wrote* it, and it stops by its own clock, without hearing anything.
+Others count its lease from when they *read* of it, and so declare it expired later.
 
 A *session* is one life of a member in the ledger, under a name that is never used again. When its
-lease lapses, or others have declared it gone, everything is stopped and the session is over; the
-shell begins another one when all has ended.
+lease lapses, or others have declared it expired, everything is stopped and the session is over; the
+shell begins a new one when all runs have ended.
 
 Times are nanoseconds of a monotonic clock, given by the caller.
 """
@@ -24,11 +24,10 @@ from evenkeel.tasks.config import MS, Timing
 from evenkeel.tasks.ledger import Ledger, Lock
 from evenkeel.tasks.notes import (
     Acquire,
-    Alive,
     Checkpoint,
     Evict,
+    Expire,
     Finish,
-    Gone,
     Join,
     Leave,
     Note,
@@ -36,6 +35,7 @@ from evenkeel.tasks.notes import (
     Notify,
     Plan,
     Release,
+    Renew,
     Running,
     Snapshot,
     Stopped,
@@ -50,7 +50,7 @@ SNAPSHOT_EVERY: Final = 500
 GAP_NOTES_MAX: Final = 20 * SNAPSHOT_EVERY
 """Notes read without a snapshot before we call the ledger damaged."""
 BEATS_MAX: Final = 64
-"""Signs of life of which nothing has been heard."""
+"""Renewals that we wrote and have not read yet."""
 NEVER: Final = 1 << 62
 CLOSED: Final = "closed"
 
@@ -88,14 +88,14 @@ class Stop:
 
 @attrs.frozen
 class Trim:
-    """Nobody needs what is before this offset any more."""
+    """Nothing before this offset is needed any more."""
 
     before: int
 
 
 @attrs.frozen
 class Read:
-    """A note that counted, for whoever wants to know."""
+    """A note that counted, for observers."""
 
     offset: int
     note: Note
@@ -113,9 +113,9 @@ Effect = Write | Start | Stop | Trim | Read | Over
 
 
 @attrs.frozen
-class Roll:
-    """What the group coordinator told us. `read_up_to`: so far must we have read to know all of
-    its members."""
+class CoordinatorView:
+    """What the group coordinator said last, before it is a `View` in the ledger. Who has read the
+    ledger up to `read_up_to` knows all of its members."""
 
     generation: int
     leader: str
@@ -159,7 +159,7 @@ class Member:
         self._joined = False
         self._lost = False
         self._left = False
-        self._roll: Roll | None = None
+        self._coordinator_view: CoordinatorView | None = None
         self._begun_ns: int | None = None
         self._beat = 0
         self._asked: dict[int, int] = {}
@@ -198,18 +198,18 @@ class Member:
             raise ValueError(f"the ledger goes on at offset {offset}, which was read before")
         return self._decide(now_ns)
 
-    def told(self, now_ns: int, roll: Roll) -> list[Effect]:
-        """The group coordinator has let us into another generation.
+    def on_coordinator_view(self, now_ns: int, latest: CoordinatorView) -> list[Effect]:
+        """The group coordinator has started a new generation with us in it.
 
         Like every other method it raises ConfigurationError if the sharding gives impossible
         shares when we lead.
         """
-        self._roll = roll
+        self._coordinator_view = latest
         self._consider = True
         return self._decide(now_ns)
 
     def ended(self, now_ns: int, task: str, token: int, *, finished: bool) -> list[Effect]:
-        """A run has ended: as it was told, or because the task is done for good."""
+        """A run has ended: it was stopped, or the task is done for good."""
         run = self.runs.pop(task)
         assert run.token == token, f"{task} ran with token {run.token}, not {token}"
         if finished:
@@ -217,7 +217,7 @@ class Member:
         return self._decide(now_ns)
 
     def failed(self, now_ns: int, note: Note) -> list[Effect]:
-        """A note may not have been written; if it is still wanted it is written again."""
+        """A note may not have been written; it is written again if it is still needed."""
         if note in self._in_flight:
             self._in_flight.remove(note)
             self._consider = True
@@ -240,28 +240,28 @@ class Member:
     @property
     def is_leader(self) -> bool:
         """The ledger says so, and the coordinator has not said otherwise since."""
-        view, roll = self.ledger.view, self._roll
+        view, latest = self.ledger.view, self._coordinator_view
         return (
-            roll is not None
-            and view.leader == roll.leader == self.name
-            and view.generation == roll.generation
+            latest is not None
+            and view.leader == latest.leader == self.name
+            and view.generation == latest.generation
         )
 
     # -- reading ----------------------------------------------------------------------------------
 
     def _apply(self, now_ns: int, offset: int, note: Note | None) -> None:
         trimmable = self.ledger.snapshot_as_of
-        self._consider |= not isinstance(note, Alive | Checkpoint | Notify)
+        self._consider |= not isinstance(note, Renew | Checkpoint | Notify)
         if not self.ledger.apply(offset, note) or note is None:
             if isinstance(note, Join) and note.by == self.name and not self._joined:
                 self._end("the group has as many members as it may", lost=True, again=False)
             return
         self._effects.append(Read(offset, note))
-        if isinstance(note, Join | Alive):
+        if isinstance(note, Join | Renew):
             self._seen[note.by] = now_ns
             if note.by == self.name:
                 self._joined = True
-                self._renewed(note.beat if isinstance(note, Alive) else 0)
+                self._renewed(note.beat if isinstance(note, Renew) else 0)
         elif isinstance(note, Plan):
             self._plan_seen_ns = now_ns
         elif isinstance(note, Snapshot) and note.by == self.name and trimmable:
@@ -326,7 +326,7 @@ class Member:
         if self.phase is Phase.IN:
             self._take_and_start()
             self._acknowledge()
-            self._declare_gone(now_ns)
+            self._declare_expired(now_ns)
             self._publish_view()
             self._lead(now_ns)
         elif self.phase is Phase.ENDING and not self.runs:
@@ -371,7 +371,7 @@ class Member:
             self._next_beat_ns = now_ns + self.timing.renew_ms * MS
             if len(self._asked) < BEATS_MAX:
                 self._asked[self._beat] = now_ns
-                self._write(Alive(by=self.name, beat=self._beat))
+                self._write(Renew(by=self.name, beat=self._beat))
                 self._beat += 1
         self._at_latest(self._next_beat_ns)
 
@@ -460,15 +460,15 @@ class Member:
         ):
             self._write(Running(by=name, version=version))
 
-    def _declare_gone(self, now_ns: int) -> None:
-        """Declare gone who was silent for a lease; the leader does first, the others if it is not
-        there to do it."""
+    def _declare_expired(self, now_ns: int) -> None:
+        """Declare members expired that were silent for a lease. The leader does so first; others
+        wait a little longer, in case there is no leader."""
         patience_ns = 0 if self.is_leader else self.timing.renew_ms * MS
         for name, member in self.ledger.members.items():
             if name != self.name:
                 over_ns = self._seen.setdefault(name, now_ns) + member.lease_ms * MS + patience_ns
                 if now_ns >= over_ns:
-                    self._write(Gone(by=self.name, member=name, alive=member.alive))
+                    self._write(Expire(by=self.name, member=name, alive=member.alive))
                 else:
                     self._at_latest(over_ns)
 
@@ -482,23 +482,23 @@ class Member:
     # -- leading ----------------------------------------------------------------------------------
 
     def _publish_view(self) -> None:
-        """What the coordinator says becomes a note: by the leader, or by one that was."""
-        roll, view = self._roll, self.ledger.view
-        if roll is None or self.ledger.next_offset < roll.read_up_to:
+        """Write what the coordinator says as a note: as the leader, or as the last one."""
+        latest, view = self._coordinator_view, self.ledger.view
+        if latest is None or self.ledger.next_offset < latest.read_up_to:
             return
-        if roll == Roll(view.generation, view.leader, view.members, roll.read_up_to):
+        if latest == CoordinatorView(view.generation, view.leader, view.members, latest.read_up_to):
             return
         free = view.leader not in self.ledger.members or view.leader == self.name
-        later = roll.generation > view.generation
-        if (roll.leader == self.name and (later or free)) or (
-            view.leader == self.name and not later and roll.leader in self.ledger.members
+        later = latest.generation > view.generation
+        if (latest.leader == self.name and (later or free)) or (
+            view.leader == self.name and not later and latest.leader in self.ledger.members
         ):
             self._write(
                 View(
                     by=self.name,
-                    generation=roll.generation,
-                    leader=roll.leader,
-                    members=roll.members,
+                    generation=latest.generation,
+                    leader=latest.leader,
+                    members=latest.members,
                 )
             )
 

@@ -1,7 +1,7 @@
 """What members of a task group write into its ledger: notes, one record each, as JSON.
 
-A note says what its author wants or has seen. What it comes to is decided by its place in the
-ledger, by all readers alike (`evenkeel.tasks.ledger`): many a note is void when it arrives.
+A note says what its author wants or has seen. Its position in the ledger decides its effect, the
+same for all readers (`evenkeel.tasks.ledger`): some notes are void when they arrive.
 """
 
 import json
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class NoteError(ValueError):
-    """Bytes that are no note, or one beyond the limits."""
+    """These bytes are not a note, or it exceeds a limit."""
 
 
 def _names(value: object) -> tuple[str, ...]:
@@ -100,31 +100,31 @@ class Note:
 
 @attrs.frozen(kw_only=True)
 class Join(Note):
-    """I am there, and alive for `lease_ms` from now on."""
+    """I join the group, with a lease of `lease_ms` from now on."""
 
     lease_ms: int = _field(_number)
     metadata: Mapping[str, Any] = _field(checked_metadata)
 
 
 @attrs.frozen(kw_only=True)
-class Alive(Note):
-    """I am alive for another lease. `beat` counts them, for the author."""
+class Renew(Note):
+    """I renew my lease. `beat` counts the renewals, for the author."""
 
     beat: int = _field(_number)
 
 
 @attrs.frozen(kw_only=True)
 class Evict(Note):
-    """The leader's: this member does not stop what that plan takes away from it, so its lease is
-    not renewed again."""
+    """By the leader: this member does not stop what that plan takes away from it, so its lease
+    can no longer be renewed."""
 
     member: str = _field(_name)
     version: int = _field(_number)
 
 
 @attrs.frozen(kw_only=True)
-class Gone(Note):
-    """Its lease is over: a whole one has passed since I saw its sign of life at `alive`."""
+class Expire(Note):
+    """Its lease has expired: a whole one has passed since I read its renewal at `alive`."""
 
     member: str = _field(_name)
     alive: int = _field(_number)
@@ -132,26 +132,26 @@ class Gone(Note):
 
 @attrs.frozen(kw_only=True)
 class Leave(Note):
-    """I run nothing any more, and go."""
+    """I run nothing any more and leave the group."""
 
 
 @attrs.frozen(kw_only=True)
 class Submit(Note):
-    """Tasks there are from now on; any client may write this. A known one stays as it is."""
+    """Add these tasks. Any client may write this. A known task stays as it is."""
 
     tasks: tuple[str, ...] = _field(_names)
 
 
 @attrs.frozen(kw_only=True)
 class Withdraw(Note):
-    """Tasks there are no longer; any client may write this."""
+    """Remove these tasks. Any client may write this."""
 
     tasks: tuple[str, ...] = _field(_names)
 
 
 @attrs.frozen(kw_only=True)
 class View(Note):
-    """What the group coordinator says: its generation, who is in it, and who leads.
+    """What the group coordinator says: its generation, the members, and the leader.
 
     The offset of a view that counts is the *term* of its leader.
     """
@@ -163,7 +163,7 @@ class View(Note):
 
 @attrs.frozen(kw_only=True)
 class Plan(Note):
-    """The leader's: who runs what, in the form of the group's sharding."""
+    """By the leader: who runs what, in the form of the group's sharding."""
 
     version: int = _field(_number)
     term: int = _field(_number)
@@ -173,22 +173,22 @@ class Plan(Note):
 
 @attrs.frozen(kw_only=True)
 class Stopped(Note):
-    """I have stopped what that plan takes away from me."""
+    """I have stopped what this plan takes away from me."""
 
     version: int = _field(_number)
 
 
 @attrs.frozen(kw_only=True)
 class Running(Note):
-    """All that plan gives me runs."""
+    """I run everything that this plan gives me."""
 
     version: int = _field(_number)
 
 
 @attrs.frozen(kw_only=True)
 class Release(Note):
-    """I have stopped these tasks: whoever should have them may take them. Only locks by tokens up
-    to `up_to` are meant: a late one must not release what has been acquired again since."""
+    """I have stopped these tasks; their next owners may take them. This releases only locks with
+    tokens up to `up_to`: a late note must not release what was acquired again since."""
 
     tasks: tuple[str, ...] = _field(_names)
     up_to: int = _field(_number)
@@ -196,7 +196,7 @@ class Release(Note):
 
 @attrs.frozen(kw_only=True)
 class Acquire(Note):
-    """I take these, as that plan says; the offset of this note is their fencing token."""
+    """I take these tasks under this plan. The offset of this note is their fencing token."""
 
     version: int = _field(_number)
     tasks: tuple[str, ...] = _field(_names)
@@ -204,7 +204,7 @@ class Acquire(Note):
 
 @attrs.frozen(kw_only=True)
 class Finish(Note):
-    """This task, which I hold by that token, is done for good."""
+    """This task, which I hold with that token, is done for good."""
 
     task: str = _field(_name)
     token: int = _field(_number)
@@ -212,7 +212,7 @@ class Finish(Note):
 
 @attrs.frozen(kw_only=True)
 class Checkpoint(Note):
-    """So far have I come with this task, which I hold by that token."""
+    """How far I have come with this task, which I hold with that token."""
 
     task: str = _field(_name)
     token: int = _field(_number)
@@ -221,27 +221,31 @@ class Checkpoint(Note):
 
 @attrs.frozen(kw_only=True)
 class Notify(Note):
-    """For all members, as it is; the ledger keeps nothing of it."""
+    """A message to all members; the ledger keeps nothing of it."""
 
     payload: bytes = _field(_bytes(NOTICE_BYTES_MAX))
 
 
 @attrs.frozen(kw_only=True)
 class Snapshot(Note):
-    """All that the notes before `as_of` have come to, so that they may be deleted."""
+    """The state after all notes before `as_of`, so that these may be deleted."""
 
     as_of: int = _field(_number)
     state: Mapping[str, Any] = attrs.field(eq=False)
 
 
 KINDS: Final[Mapping[str, type[Note]]] = {
-    kind.__name__.lower(): kind
-    for kind in (
-        *(Join, Alive, Evict, Gone, Leave),
-        *(Submit, Withdraw, View, Plan, Stopped, Running),
-        *(Release, Acquire, Finish, Checkpoint, Notify, Snapshot),
-    )
+    **{"alive": Renew, "gone": Expire},
+    **{
+        kind.__name__.lower(): kind
+        for kind in (
+            *(Join, Evict, Leave, Submit, Withdraw, View, Plan, Stopped, Running),
+            *(Release, Acquire, Finish, Checkpoint, Notify, Snapshot),
+        )
+    },
 }
+"""By the name that a note has in the ledger."""
+NAMES: Final[Mapping[type[Note], str]] = {kind: name for name, kind in KINDS.items()}
 
 
 def encode(note: Note) -> bytes:
@@ -250,7 +254,7 @@ def encode(note: Note) -> bytes:
     for name, value in fields.items():
         if isinstance(value, bytes):
             fields[name] = b64encode(value).decode()
-    found = {"note": type(note).__name__.lower(), **fields}
+    found = {"note": NAMES[type(note)], **fields}
     return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -258,7 +262,7 @@ def decode(data: bytes) -> Note:
     """The note in these bytes.
 
     Raises:
-        NoteError: if there is none that we know.
+        NoteError: if they are not a note of a known kind.
     """
     try:
         found = json.loads(data)

@@ -8,11 +8,11 @@ from pipeline.archive.logic import (
     ArchiveError,
     Piece,
     counted_only,
+    describe_gaps,
     differences,
     gaps,
     newest_snapshot,
     standing,
-    told_gaps,
 )
 from pipeline.archive.store import Archive
 from pipeline.archive.transform import counts, spans, sums
@@ -93,6 +93,6 @@ def check_gaps(pieces: Sequence[Piece], tell: Say, *, allow: bool) -> None:
     """
     found = gaps(pieces)
     if found and not allow:
-        raise ArchiveError(told_gaps(found))
+        raise ArchiveError(describe_gaps(found))
     if found:
         tell(f"{sum(gap.missing for gap in found):,} offsets have no row, which is allowed")

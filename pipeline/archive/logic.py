@@ -240,7 +240,7 @@ def gaps(pieces: Sequence[Piece]) -> list[Gap]:
     return found
 
 
-def told_gaps(found: Sequence[Gap]) -> str:
+def describe_gaps(found: Sequence[Gap]) -> str:
     """The refusal, in words."""
     lines = [f"  {gap}" for gap in found[:SHOWN_MAX]]
     if len(found) > SHOWN_MAX:

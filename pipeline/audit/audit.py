@@ -10,8 +10,7 @@ from pyspark.sql import functions as F
 from history.anomaly import Anomaly, Report, Verdict
 from history.known import Options
 from history.record import Op, Outcome
-from pipeline.audit import drained, findings, order, progress, values
-from pipeline.audit import log_metadata as told
+from pipeline.audit import drained, findings, log_metadata, order, progress, values
 from pipeline.audit.columns import KEY, LATER, LINE_BITS, computed, is_op, outcome_is
 from pipeline.audit.healthy_periods import HealthyPeriods
 from pipeline.audit.settled import Settled, ends_of_keys, settled
@@ -70,7 +69,7 @@ def _audited(
         *order.findings(walked, options),
         *values.findings(judged, options),
         drained.findings(walked, history, ends, options),
-        *told.findings(history, options),
+        *log_metadata.findings(history, options),
         progress.stuck(history),
     ]
     found = findings.together(part for part in parts if part is not None)

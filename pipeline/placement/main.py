@@ -185,7 +185,7 @@ def _on_spark(options: argparse.Namespace, timing: Timing, publisher: Publisher)
     with ExitStack() as stack:
         session = start("placement", options)
         stack.callback(session.stop)
-        stop = _told_to_stop()
+        stop = _stop_on_signal()
         session.conf.set("spark.sql.shuffle.partitions", str(options.tasks))
         checkpoint = options.checkpoint
         if checkpoint is None:
@@ -213,7 +213,7 @@ def _on_spark(options: argparse.Namespace, timing: Timing, publisher: Publisher)
     return DONE if last is not None and last.went_well else NOT_DONE
 
 
-def _told_to_stop() -> threading.Event:
+def _stop_on_signal() -> threading.Event:
     """Set by Ctrl-C and SIGTERM. PySpark's own answer to Ctrl-C is to call the JVM at once, also
     from within another call to it, and to fail at that."""
     stop = threading.Event()

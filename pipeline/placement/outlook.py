@@ -1,6 +1,6 @@
 """What the balancer would do with weights: its own planner, asked beforehand, somewhere else.
 
-`told` is what a node answers to GET /problem: nodes, groups, members, pins and wishes as the
+`told` is what a node answers to GET /problem: nodes, groups, members, pins and objectives as the
 planner sees them now. With other weights in it `balancer.planner.planner.solve` makes the very plan
 that the master of the registry will make of them, as long as nothing else changes.
 """
@@ -86,8 +86,8 @@ def _weighed(problem: Problem, weights: Mapping[GroupId, int]) -> Problem:
     needs = tuple(
         attrs.evolve(need, weight=weights.get(need.group, WEIGHT_NORMAL)) for need in problem.groups
     )
-    wishes = attrs.evolve(problem.wishes, evenness=Evenness.WEIGHT)
-    return attrs.evolve(problem, groups=needs, wishes=wishes)
+    objectives = attrs.evolve(problem.objectives, evenness=Evenness.WEIGHT)
+    return attrs.evolve(problem, groups=needs, objectives=objectives)
 
 
 def _ratio(problem: Problem, nodes: tuple[NodeLoad, ...], when: int) -> float:
@@ -112,8 +112,8 @@ def _acts(told: Mapping[str, Any], problem: Problem, plan: Plan) -> str:
     trigger = policy.get("trigger_percent")
     if not isinstance(trigger, int) or trigger < 0:
         raise ProblemError("the policy does not say what triggers a plan")
-    wishes = attrs.evolve(problem.wishes, tolerance_percent=trigger)
-    if not solve(attrs.evolve(problem, wishes=wishes)).moves:
+    objectives = attrs.evolve(problem.objectives, tolerance_percent=trigger)
+    if not solve(attrs.evolve(problem, objectives=objectives)).moves:
         return f"nothing: no node is {trigger} % above its share"
     return f"{len(plan.moves)} move(s), once it has been so for balancer.uneven_for_ms"
 

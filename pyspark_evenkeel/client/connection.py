@@ -211,7 +211,7 @@ class Connection:
             if not ticket.abandoned:
                 answer = decode_response(ticket.key, ticket.version, frame)
         except ProtocolError as error:
-            raise self._nonsense(ticket, error) from error
+            raise self._malformed_answer(ticket, error) from error
         self._waiting.popleft()
         self.answers += 1
         ticket.answer = answer
@@ -224,7 +224,7 @@ class Connection:
             try:
                 frame = assembler.take()
             except ProtocolError as error:
-                raise self._nonsense(ticket, error) from error
+                raise self._malformed_answer(ticket, error) from error
             if frame is not None:
                 return frame.data if frame.owned else memoryview(bytes(frame.data))
             view = assembler.buffer_to_fill()
@@ -266,7 +266,7 @@ class Connection:
         self.close(reason)
         return reason
 
-    def _nonsense(self, ticket: Ticket, error: ProtocolError) -> EvenkeelSparkError:
+    def _malformed_answer(self, ticket: Ticket, error: ProtocolError) -> EvenkeelSparkError:
         reason: EvenkeelSparkError
         if self._first_bytes.startswith(TLS_ALERT) and not self.answers:
             reason = SecurityError(

@@ -205,7 +205,7 @@ class RangeReader:
         last = batches[-1].header.last_offset
         size = sum(len(batch.data) for batch in batches)
         self._record_bytes = size / (last + 1 - max(position, batches[0].header.base_offset))
-        self._transactions.told(row.aborted_transactions)
+        self._transactions.set_aborted(row.aborted_transactions)
         wanted = [
             batch
             for batch in batches

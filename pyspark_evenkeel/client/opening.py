@@ -198,7 +198,7 @@ def _authenticate(connection: Connection, settings: ClusterSettings) -> None:
     if answer.error_code != ErrorCode.NONE:
         raise RefusedError(f"{where} refuses to authenticate anybody", code=answer.error_code)
     try:
-        _converse(connection, settings)
+        _run_exchange(connection, settings)
     except SecurityError as error:
         raise SecurityError(
             f"authentication at {where} as '{security.username}' with {name} failed",
@@ -211,7 +211,7 @@ def _without(password: str | None, text: str) -> str:
     return text.replace(password, "***") if password else text
 
 
-def _converse(connection: Connection, settings: ClusterSettings) -> None:
+def _run_exchange(connection: Connection, settings: ClusterSettings) -> None:
     talk = exchange(settings.security, secrets.token_urlsafe(NONCE_BYTES))
     message: bytes | None = talk.start()
     for _ in range(ROUNDS_MAX):

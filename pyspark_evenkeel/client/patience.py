@@ -87,13 +87,14 @@ class Patience:
         return pause_ms / 1000 * random.uniform(0.8, 1.2)
 
     def _over(self, seconds: float) -> UnavailableError:
-        told = [
+        found = [
             reason if count == 1 else f"{reason} ({count} times)"
             for reason, count in reversed(self._reasons.items())
         ]
         return UnavailableError(
             self._what,
-            why=f"tried {self._failures} times in {seconds:.0f} s. Last: {'; before: '.join(told)}",
+            why=f"tried {self._failures} times in {seconds:.0f} s. Last: "
+            + "; before: ".join(found),
             advice="check that the cluster runs, and that bootstrap.servers and the addresses "
             "its brokers advertise can be reached from here",
         )

@@ -77,13 +77,13 @@ class Scram:
 
     def _proof(self, challenge: bytes, fields: dict[str, bytes]) -> bytes:
         if "m" in fields:
-            raise _nonsense("it demands an extension")
+            raise _malformed_answer("it demands an extension")
         nonce, salt = fields.get("r", b""), _decoded(fields, "s")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce) or not salt:
-            raise _nonsense("its nonce does not continue ours")
+            raise _malformed_answer("its nonce does not continue ours")
         rounds = fields.get("i", b"")
         if not rounds.isdigit() or not ITERATIONS_MIN <= int(rounds[:10]) <= ITERATIONS_MAX:
-            raise _nonsense(f"iterations must be {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+            raise _malformed_answer(f"iterations must be {ITERATIONS_MIN} to {ITERATIONS_MAX}")
         salted = hashlib.pbkdf2_hmac(self._hash_name, self._password, salt, int(rounds))
         client_key = self._hmac(salted, b"Client Key")
         final = b"c=" + base64.b64encode(NO_CHANNEL_BINDING) + b",r=" + nonce
@@ -114,7 +114,7 @@ def _fields(message: bytes) -> dict[str, bytes]:
     for part in message.split(b","):
         name, equals, text = part.partition(b"=")
         if not equals or len(name) != 1:
-            raise _nonsense("its message is no list of fields")
+            raise _malformed_answer("its message is no list of fields")
         found.setdefault(name.decode("latin-1"), text)
     return found
 
@@ -123,8 +123,8 @@ def _decoded(fields: dict[str, bytes], name: str) -> bytes:
     try:
         return base64.b64decode(fields[name], validate=True)
     except (KeyError, binascii.Error):
-        raise _nonsense(f"there is no valid '{name}' in its message") from None
+        raise _malformed_answer(f"there is no valid '{name}' in its message") from None
 
 
-def _nonsense(why: str) -> SecurityError:
+def _malformed_answer(why: str) -> SecurityError:
     return SecurityError("the broker does not speak SCRAM as it should", why=why)

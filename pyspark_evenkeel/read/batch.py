@@ -65,7 +65,7 @@ class BatchReader(DataSourceReader):
                 if planning.topic_ids(cluster, places) == topic_ids:
                     break
             else:
-                raise planning.restless()
+                raise planning.recreated_meanwhile()
         return task_partitions(tasks_of(ranges, self._options.cut), topic_ids)
 
     def _ranges(self, cluster: Cluster, places: Collection[Place]) -> list[Range]:

@@ -36,7 +36,7 @@ def topic_ids(cluster: Cluster, places: Iterable[Place]) -> dict[str, bytes]:
     return cluster.topic_ids(place.topic for place in places)
 
 
-def restless() -> UnavailableError:
+def recreated_meanwhile() -> UnavailableError:
     """What is planned is offsets of one topic: half of them would be another one's."""
     return UnavailableError(
         "the query cannot be planned",
@@ -166,8 +166,8 @@ def _resolved(
         wanted = dict.fromkeys(places, bound.everywhere)
     else:
         wanted = dict(bound.each)
-        if not_told := sorted(set(places) - wanted.keys()):
-            raise _uneven(side, f"{not_told[0]} is not among them", "name every partition")
+        if missing := sorted(set(places) - wanted.keys()):
+            raise _uneven(side, f"{missing[0]} is not among them", "name every partition")
         if too_many := sorted(wanted.keys() - set(places)):
             raise _uneven(side, f"{too_many[0]} is not subscribed to, or not there", "leave it out")
     if isinstance(bound, AtTime):

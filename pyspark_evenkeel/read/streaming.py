@@ -132,8 +132,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             reached = limited(ranges, most)
         following = base | reached
-        told = {**begun.topic_ids, **topic_ids}
-        ids = {place.topic: told[place.topic] for place in following if place.topic in told}
+        all_ids = {**begun.topic_ids, **topic_ids}
+        ids = {place.topic: all_ids[place.topic] for place in following if place.topic in all_ids}
         if following == begun.next and ids == begun.topic_ids:
             return start
         if begun.initial:
@@ -230,7 +230,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if planning.topic_ids(cluster, places) == topic_ids:
                 return _Found(offsets, topic_ids)
             self._places_since = None
-        raise planning.restless()
+        raise planning.recreated_meanwhile()
 
     def _known_places(self, known: Collection[Place]) -> list[Place]:
         now = self._clock()

@@ -102,7 +102,7 @@ class Client:
         """The last of the refusals that its client could see."""
         self.sight: RefusalSight | None = None
         self.dirty = False
-        self.short = 0
+        self.missing_room = 0
         """Room that its next request waits for, which then is not read."""
         self.answer_bytes = 0
         """Of answers that wait for their turn, or for the socket."""
@@ -235,7 +235,7 @@ class Client:
     def go_on(self) -> None:
         """Read again, if nothing speaks against it any more."""
         low = len(self.queue) < UNANSWERED_MAX // 2
-        if self.held_by is not None or self.looked_at or self.short:
+        if self.held_by is not None or self.looked_at or self.missing_room:
             return
         if self.answer_bytes >= ANSWERS_AHEAD_BYTES // 2:
             return
@@ -246,9 +246,9 @@ class Client:
                 self.paused = False
                 self.channel.resume_reading()
 
-    def on_short(self, size: int) -> None:
+    def on_no_room(self, size: int) -> None:
         """Its next request is so large that there is no room for it now."""
-        self.paused, self.short = True, size
+        self.paused, self.missing_room = True, size
         self.clients.waiting[self] = None
         self.clients.memory.waits += 1
 
@@ -385,7 +385,7 @@ class Clients:
             on_closed=client.on_closed,
             unsent_bytes_max=UNSENT_BYTES_MAX,
             room=self._memory_room,
-            on_short=client.on_short,
+            on_no_room=client.on_no_room,
             on_sent=client.sent,
             on_over=client.on_over,
         )
@@ -488,11 +488,11 @@ class Clients:
         """Read on the large requests that there is room for by now, in the order they came."""
         memory, promised = self.memory, 0
         for client in list(self.waiting):
-            if not memory.has_room(promised + client.short):
+            if not memory.has_room(promised + client.missing_room):
                 return
-            promised += client.short
+            promised += client.missing_room
             del self.waiting[client]
-            client.short = 0
+            client.missing_room = 0
             client.go_on()
 
     def _give_way(self) -> None:
@@ -554,7 +554,7 @@ class Clients:
             boot_ns = self._boot_ns()
             for client in list(self.unaware_of_refusal):
                 client.look(boot_ns)
-                if client.connection.lanes is None:
+                if client.connection.barriers is None:
                     client.sight = None
                     del self.unaware_of_refusal[client]
         for waiting_clients in self.backpressure.values():

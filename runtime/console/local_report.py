@@ -144,11 +144,11 @@ class LocalReport:
 
     def _held(self) -> tuple[Held, ...]:
         """As of the last pass over all partitions (broker.lifecycle.retention)."""
-        retainer = self._broker.retainer
-        sizes = sorted(retainer.sizes.items(), key=lambda one: one[1].bytes, reverse=True)
+        retention = self._broker.retention
+        sizes = sorted(retention.sizes.items(), key=lambda one: one[1].bytes, reverse=True)
         held = []
         for topic, size in sizes[:TOPICS_MAX]:
-            rate = retainer.rates.appended(topic)
+            rate = retention.rates.appended(topic)
             held.append(Held(topic, size.bytes, -1 if rate is None else round(rate)))
         return tuple(held)
 

@@ -1,6 +1,6 @@
 """What a node keeps of each topic, for /metrics: labels are bounded, however many topics there are.
 
-Sizes are those of the retainer's last pass over all partitions (broker.lifecycle.retention), so
+Sizes are those of the last retention pass over all partitions (broker.lifecycle.retention), so
 that a scrape costs nothing worth speaking of. First offsets are only shown where partitions are
 few.
 """
@@ -29,7 +29,7 @@ def topic_metrics(broker: Broker) -> Iterable[Metric]:
     records = GaugeMetricFamily(
         "evenkeel_topic_records", "Offsets from first to last of all partitions.", labels=["topic"]
     )
-    sizes = sorted(broker.retainer.sizes.items(), key=lambda one: one[1].bytes, reverse=True)
+    sizes = sorted(broker.retention.sizes.items(), key=lambda one: one[1].bytes, reverse=True)
     shown, others = sizes[:TOPICS_SHOWN_MAX], sizes[TOPICS_SHOWN_MAX:]
     for topic, size in shown:
         held.add_metric([topic], size.bytes)

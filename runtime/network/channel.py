@@ -42,7 +42,7 @@ def _no_frame(_data: memoryview, _value: int) -> None:
 class Channel:
     """`on_frame(data, owned)` per frame; `on_closed(reason)` once, whoever closes.
 
-    `on_short(size)`: the next frame has no room, nothing is read until `resume_reading`. `on_sent`:
+    `on_no_room(size)`: no room for the next frame, no reads until `resume_reading`. `on_sent`:
     the socket has taken more of what waited. `on_over(kept, size)`: a frame was too long, and this
     is what was kept of it.
     """
@@ -57,7 +57,7 @@ class Channel:
         on_closed: Callable[[str], None],
         unsent_bytes_max: int,
         room: Room = ENDLESS,
-        on_short: Callable[[int], None] = _nothing,
+        on_no_room: Callable[[int], None] = _nothing,
         on_sent: Callable[[], None] = _no_news,
         on_over: Callable[[memoryview, int], None] = _no_frame,
         urgent: bool = False,
@@ -66,7 +66,7 @@ class Channel:
         self._fd = sock.fileno()
         self._assembler = FrameAssembler(limits, room)
         self._on_frame, self._on_closed = on_frame, on_closed
-        self._on_short, self._on_sent, self._on_over = on_short, on_sent, on_over
+        self._on_no_room, self._on_sent, self._on_over = on_no_room, on_sent, on_over
         self._unsent: list[Buffer] = []
         self.unsent_bytes = 0
         self.unsent_bytes_max = unsent_bytes_max
@@ -140,9 +140,9 @@ class Channel:
         except ProtocolError as error:
             self.close(str(error))
             return
-        if self._assembler.short:
+        if self._assembler.missing_room:
             self.pause_reading()
-            self._on_short(self._assembler.short)
+            self._on_no_room(self._assembler.missing_room)
         else:
             self._held = False
 
@@ -198,9 +198,9 @@ class Channel:
         return self._assembler.holds_bytes
 
     @property
-    def short(self) -> int:
+    def missing_room(self) -> int:
         """Room that the next frame waits for."""
-        return self._assembler.short
+        return self._assembler.missing_room
 
     def shrink(self) -> None:
         self._assembler.shrink()
@@ -264,7 +264,7 @@ class Channel:
         on_closed, self._on_closed = self._on_closed, _nothing
         # Who owns us knows us, and we know them: nothing may wait for a collection of cycles.
         self._on_frame = self._on_over = _no_frame
-        self._on_short, self._on_sent = _nothing, _no_news
+        self._on_no_room, self._on_sent = _nothing, _no_news
         on_closed(reason)
 
 

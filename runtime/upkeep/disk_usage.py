@@ -1,7 +1,7 @@
 """What this node's directory is full of, and what it will need (broker.lifecycle.disk_forecast),
 for an operator.
 
-Looked at after each of the retainer's passes: what has to be known of topics is taken on the loop,
+Looked at after each retention pass: what has to be known of topics is taken on the loop,
 the directory is listed and the rest computed in a thread. /metrics and GET /usage show what came of
 it last, so that asking costs nothing.
 """
@@ -60,7 +60,7 @@ class DiskUse:
         self.last: Look | None = None
 
     def tick(self, now_ns: int) -> None:
-        rates = self._broker.retainer.rates
+        rates = self._broker.retention.rates
         if rates.passes == self._passes_seen or self._busy:
             return
         self._passes_seen, self._busy = rates.passes, True
@@ -80,12 +80,12 @@ class DiskUse:
         self._busy, self.last = False, look
 
     def _topics(self) -> list[TopicUse]:
-        retainer, registry = self._broker.retainer, self._broker.registry
+        retention, registry = self._broker.retention, self._broker.registry
         if self._topics_seen != registry.versions.topics:
             self._topics_seen = registry.versions.topics
             self._rules.clear()
         found = []
-        for name, size in retainer.sizes.items():
+        for name, size in retention.sizes.items():
             if name not in self._rules:
                 topic = registry.topic(name)
                 if topic is None:  # deleted since the pass
@@ -99,8 +99,8 @@ class DiskUse:
                     log=size.log_bytes,
                     cold=size.bytes - size.log_bytes,
                     batches_in_log=size.log_batches,
-                    rate=retainer.rates.appended(name),
-                    growth=retainer.rates.growth(name),
+                    rate=retention.rates.appended(name),
+                    growth=retention.rates.growth(name),
                     rules=rules,
                     compacted=compacted,
                     segments=segments,

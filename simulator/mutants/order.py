@@ -5,7 +5,7 @@ from functools import partial
 from typing import Final
 
 from broker.handlers.records.produce import Produce
-from broker.lanes import Lanes
+from broker.ordering_barriers import OrderingBarriers
 from broker.ports import Connection
 from broker.proposals.intake import Intake
 from simulator.environment.options import Workload
@@ -24,18 +24,26 @@ _mutant = partial(
 ORDER: Final[Mapping[str, Mutant]] = {
     "lane-forgets-a-refusal": _mutant(
         "what was sent behind a refused batch is let through",
-        (Lanes.is_shut, "self._all is not None or (topic, index) in self._shut", "False"),
-        tests="tests/broker/requests/test_lanes.py",
+        (
+            OrderingBarriers.is_blocked,
+            "self._all is not None or (topic, index) in self._shut",
+            "False",
+        ),
+        tests="tests/broker/requests/test_ordering_barriers.py",
     ),
     "lane-opens-at-once": _mutant(
         "a lane opens when its first refusal is known, whatever was refused since",
-        (Lanes.seen, "_opens(shut, number, boot_ns)", "shut.first <= number"),
-        tests="tests/broker/requests/test_lanes.py",
+        (OrderingBarriers.seen, "_opens(shut, number, boot_ns)", "shut.first <= number"),
+        tests="tests/broker/requests/test_ordering_barriers.py",
     ),
     "open-lane-forgets": _mutant(
         "what came before a refusal and was with another node is let through when the lane is open",
-        (Connection.shut_since, "return last > refusals", "return self.lanes and last > refusals"),
-        tests="tests/broker/requests/test_lanes.py",
+        (
+            Connection.would_overtake,
+            "return last > refusals",
+            "return self.barriers and last > refusals",
+        ),
+        tests="tests/broker/requests/test_ordering_barriers.py",
     ),
     "pause-skipped": _mutant(
         "who crowds a group is read on, until the group refuses",
@@ -83,6 +91,6 @@ ORDER: Final[Mapping[str, Mutant]] = {
     "refusal-shuts-nothing": _mutant(
         "a refusal shuts no lane",
         (Produce.refuse_for_now, "self.request.reply.refused(topic, answer.index)", "pass"),
-        tests="tests/broker/requests/test_lanes.py",
+        tests="tests/broker/requests/test_ordering_barriers.py",
     ),
 }

@@ -334,7 +334,7 @@ class BrokerNode(SimNode):
             if connection.held_by is not None or connection.early:
                 self._read(client, connection)
         self.broker.consumer_groups.tick(now)
-        self.broker.retainer.tick(now)
+        self.broker.retention.tick(now)
         if self.upkeep is not None:
             self.upkeep.tick(now)
 

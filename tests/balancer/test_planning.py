@@ -339,4 +339,4 @@ def test_capacities_and_topics_come_from_the_registry() -> None:
     story.registry = registry
     problem = story.planning.problem(story.view())
     assert [one.capacity for one in problem.nodes] == [100, 50, 100]
-    assert problem.wishes == policy.wishes
+    assert problem.objectives == policy.objectives

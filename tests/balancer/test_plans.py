@@ -17,9 +17,9 @@ from balancer.planner.problem import (
     Frame,
     GroupNeed,
     NodeOffer,
+    Objectives,
     Problem,
     Unfit,
-    Wishes,
     frame,
 )
 from balancer.planner.proof import (
@@ -64,7 +64,7 @@ def needs(text: str, weights: str = "", topics: str = "") -> tuple[GroupNeed, ..
 def planned(
     nodes: str,
     before: str,
-    wishes: Wishes | None = None,
+    objectives: Objectives | None = None,
     *,
     weights: str = "",
     topics: str = "",
@@ -77,7 +77,7 @@ def planned(
         current=placed(before),
         pinned={GroupId(group): NodeId(node) for group, node in (pinned or {}).items()},
         paused=frozenset(GroupId(group) for group in paused),
-        wishes=wishes or Wishes(),
+        objectives=objectives or Objectives(),
     )
     plan = solve(problem)
     assert plan.certificate is not None
@@ -109,7 +109,7 @@ def test_a_node_without_capacity_is_no_target_and_says_so() -> None:
 
 def test_zones_get_equal_shares_before_nodes_do() -> None:
     """Three nodes in zone a, one in zone b: spread over zones, b's node carries half."""
-    _, plan = planned("1a 2a 3a 4b", "111222333444", Wishes(spread_zones=True))
+    _, plan = planned("1a 2a 3a 4b", "111222333444", Objectives(spread_zones=True))
     assert sorted(drawn(plan)) == list("112233444444")
     _, level = planned("1a 2a 3a 4b", "111222333444")
     assert level.moves == ()
@@ -117,17 +117,17 @@ def test_zones_get_equal_shares_before_nodes_do() -> None:
 
 def test_the_odd_group_goes_to_the_zone_where_nodes_stay_level() -> None:
     """Found by Hypothesis: zone totals 1 and 2 are as even as 2 and 1, but nodes are not."""
-    _, plan = planned("1a 2a 3b", "33.", Wishes(spread_zones=True))
+    _, plan = planned("1a 2a 3b", "33.", Objectives(spread_zones=True))
     assert sorted(drawn(plan)) == list("123")
 
 
 def test_preferred_zones_hold_while_one_of_their_nodes_is_usable() -> None:
     """Even inside the zone; when all of it drains, the others take over."""
-    wishes = Wishes(preferred_zones=("a",))
-    _, plan = planned("1a 2a 3b", "123123", wishes)
+    objectives = Objectives(preferred_zones=("a",))
+    _, plan = planned("1a 2a 3b", "123123", objectives)
     assert sorted(drawn(plan)) == list("111222")
     assert set(reasons(plan).values()) == {PlanReason.ZONE}
-    _, elsewhere = planned("1a! 2a! 3b", "112233", wishes)
+    _, elsewhere = planned("1a! 2a! 3b", "112233", objectives)
     assert drawn(elsewhere) == "333333"
 
 
@@ -157,7 +157,7 @@ def test_a_topic_on_one_node_is_spread_by_swaps_if_an_operator_wants_it() -> Non
     """Counts are even already; topic a has all its partitions on node 1."""
     _, as_it_is = planned("1 2", "1111222222"[:8], topics="aaaabbbb")
     assert as_it_is.moves == ()
-    problem, plan = planned("1 2", "11112222", Wishes(topic_excess_max=0), topics="aaaabbbb")
+    problem, plan = planned("1 2", "11112222", Objectives(topic_excess_max=0), topics="aaaabbbb")
     assert total_excess(frame(problem), plan.placement) == 0
     assert set(reasons(plan).values()) == {PlanReason.TOPICS}
     assert len(plan.moves) == 4
@@ -217,7 +217,7 @@ def test_without_a_usable_member_a_group_stays_and_a_pin_elsewhere_is_only_menti
 
 # ---- by weight -----------------------------------------------------------------------------------
 
-BY_WEIGHT = Wishes(evenness=Evenness.WEIGHT)
+BY_WEIGHT = Objectives(evenness=Evenness.WEIGHT)
 
 
 def test_weights_within_the_tolerance_move_nothing() -> None:
@@ -243,8 +243,8 @@ def test_a_group_heavier_than_a_share_keeps_its_node_to_itself() -> None:
 
 
 def test_zones_share_weight_before_nodes_do() -> None:
-    wishes = attrs.evolve(BY_WEIGHT, spread_zones=True)
-    _, plan = planned("1a 2a 3b", "121212", wishes, weights="555555")
+    objectives = attrs.evolve(BY_WEIGHT, spread_zones=True)
+    _, plan = planned("1a 2a 3b", "121212", objectives, weights="555555")
     assert drawn(plan).count("3") == 3
 
 
@@ -266,7 +266,7 @@ def problems(draw: st.DrawFn, groups_max: int, nodes_max: int) -> Problem:
         groups.append(GroupNeed(GroupId(number), draw(st.integers(1, 12)) * 100, topics, members))
     ids = st.sampled_from([one.group for one in groups]) if groups else st.nothing()
     anyone = st.sampled_from([*numbers, NodeId(99)])
-    wishes = Wishes(
+    objectives = Objectives(
         evenness=draw(st.sampled_from(Evenness)),
         spread_zones=draw(st.booleans()),
         preferred_zones=draw(st.sampled_from([(), (), ("a",), ("b", "c")])),
@@ -278,7 +278,7 @@ def problems(draw: st.DrawFn, groups_max: int, nodes_max: int) -> Problem:
         current=draw(st.dictionaries(ids, anyone)) if groups else {},
         pinned=draw(st.dictionaries(ids, anyone, max_size=2)) if groups else {},
         paused=draw(st.frozensets(ids, max_size=2)) if groups else frozenset(),
-        wishes=wishes,
+        objectives=objectives,
     )
 
 
@@ -311,24 +311,24 @@ def test_brute_force_agrees_with_every_certificate(problem: Problem) -> None:
 def test_a_search_costs_the_loop_no_more_than_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the plan is held against is computed once: at each leaf it took seconds of the loop."""
     bars, leaves = [], []
-    ceilings_of, reached_by = proofs.ceilings, proofs.Bar.reached_by
+    ceilings_of, reached_by = proofs.ceilings, proofs.EvennessBound.reached_by
 
     def counted(framed: Frame) -> Ceilings:
         bars.append(framed)
         return ceilings_of(framed)
 
-    def looked(bar: proofs.Bar, candidate: Mapping[GroupId, NodeId]) -> bool:
+    def looked(bar: proofs.EvennessBound, candidate: Mapping[GroupId, NodeId]) -> bool:
         leaves.append(candidate)
         return reached_by(bar, candidate)
 
     monkeypatch.setattr(proofs, "ceilings", counted)
-    monkeypatch.setattr(proofs.Bar, "reached_by", looked)
+    monkeypatch.setattr(proofs.EvennessBound, "reached_by", looked)
     plan = solve(
         Problem(
             nodes=offers("1 2 3 4 5"),
             groups=needs("11122233344", "97531864297", "abababababa"),
             current=placed("11122233344"),
-            wishes=Wishes(evenness=Evenness.WEIGHT, topic_excess_max=0),
+            objectives=Objectives(evenness=Evenness.WEIGHT, topic_excess_max=0),
         )
     )
     assert plan.certificate is not None
@@ -340,8 +340,8 @@ def test_a_search_costs_the_loop_no_more_than_its_steps(monkeypatch: pytest.Monk
 @settings(max_examples=100, deadline=None)
 @given(problems(groups_max=5, nodes_max=3))
 def test_by_count_nothing_at_all_is_more_even(problem: Problem) -> None:
-    wishes = attrs.evolve(problem.wishes, evenness=Evenness.COUNT, topic_excess_max=None)
-    problem = attrs.evolve(problem, wishes=wishes)
+    objectives = attrs.evolve(problem.objectives, evenness=Evenness.COUNT, topic_excess_max=None)
+    problem = attrs.evolve(problem, objectives=objectives)
     framed, plan = frame(problem), solve(problem)
     if plan.certificate is None:
         return
@@ -391,7 +391,7 @@ def test_a_plan_carried_out_needs_no_other(problem: Problem) -> None:
     framed = frame(again)
     if total_excess(framed, first.placement):
         return  # swaps came to an end before the operator's bound held
-    if problem.wishes.evenness is Evenness.WEIGHT:
+    if problem.objectives.evenness is Evenness.WEIGHT:
         limits = ceilings(framed).limits
         loads = weights_on(framed, first.placement)
         if any(loads[node] > limits[node] for node in limits):

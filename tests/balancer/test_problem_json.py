@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer.planner.planner import solve
-from balancer.planner.problem import Evenness, GroupNeed, NodeOffer, Problem, Unfit, Wishes
+from balancer.planner.problem import Evenness, GroupNeed, NodeOffer, Objectives, Problem, Unfit
 from balancer.problem_json import NODE_ID_MAX, ProblemError, from_json, to_json
 from balancer.registry.policy import PERCENT_MAX, WEIGHT_MAX
 from balancer.registry.records import GROUPS_MAX
@@ -38,8 +38,8 @@ problems = st.builds(
     current=places,
     pinned=places,
     paused=st.frozensets(group_ids, max_size=4),
-    wishes=st.builds(
-        Wishes,
+    objectives=st.builds(
+        Objectives,
         evenness=st.sampled_from(Evenness),
         spread_zones=st.booleans(),
         preferred_zones=st.lists(st.text(max_size=4), max_size=3).map(tuple),
@@ -53,7 +53,7 @@ SMALL = Problem(
     current={GroupId(3): NodeId(2)},
     pinned={GroupId(3): NodeId(1)},
     paused=frozenset({GroupId(4)}),
-    wishes=Wishes(evenness=Evenness.WEIGHT, preferred_zones=("a",), topic_excess_max=2),
+    objectives=Objectives(evenness=Evenness.WEIGHT, preferred_zones=("a",), topic_excess_max=2),
 )
 
 

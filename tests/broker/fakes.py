@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import attrs
 
-from broker.lanes import SETTLE_NS
+from broker.ordering_barriers import CLIENT_REACTION_NS
 from broker.ports import Connection
 from broker.proposals.intake import Done, FailureReason, NotDone, Outcome, Pending
 from broker.state_machine.partition import CopyPlan
@@ -132,7 +132,7 @@ class FakeReply:
 
 def know_refusals(connection: Connection) -> None:
     """The client has seen every answer so far, and had the time to act on it."""
-    for boot_ns in (1, 1 + SETTLE_NS):
+    for boot_ns in (1, 1 + CLIENT_REACTION_NS):
         connection.seen(connection.refusals, boot_ns)
 
 

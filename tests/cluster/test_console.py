@@ -38,7 +38,7 @@ pytestmark = [
 HOSTILE = "<img src=x onerror=alert(1)>"
 """A name that a user may give a consumer group."""
 NOT_YET = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR)
-SHAPES = {"phone": (360, 740), "desk": (1280, 900)}
+SHAPES = {"phone": (360, 740), "desktop": (1280, 900)}
 MASTERS = """
 const masters = {};
 for (const one of document.querySelectorAll("#map .group")) {
@@ -94,7 +94,7 @@ async def pictures(page: Browser, tmp_path: Path, name: str) -> None:
             assert path.stat().st_size > 10_000
             assert page.run(TOO_WIDE) <= 0, f"{name}: wider than {size[0]} px"
     assert page.run(UNNAMED) == []
-    page.shape(*SHAPES["desk"], dark=False)
+    page.shape(*SHAPES["desktop"], dark=False)
 
 
 def commit(bootstrap: str) -> None:

@@ -9,8 +9,8 @@ from coordinator.replicated.assignor import (
     NOTHING,
     RANGE,
     UNIFORM,
+    MemberSubscription,
     Share,
-    Wish,
     share_out,
 )
 
@@ -24,7 +24,7 @@ def plan(
     before: dict[str, Share] | None = None,
 ) -> dict[str, Share]:
     asked = {
-        MemberId(name): Wish(frozenset(topics), (before or {}).get(name, NOTHING))
+        MemberId(name): MemberSubscription(frozenset(topics), (before or {}).get(name, NOTHING))
         for name, topics in wishes.items()
     }
     return {str(name): share for name, share in share_out(assignor, asked, partitions).items()}

@@ -24,7 +24,7 @@ from tests.paxos.test_lease import acting_master
 
 
 @attrs.define(eq=False)
-class Desk:
+class Harness:
     """An acting master with its intake."""
 
     one: Member = attrs.Factory(acting_master)
@@ -67,11 +67,11 @@ def accepted_slot(step: Step) -> int:
 
 
 def test_a_command_is_answered_when_its_entry_is_applied() -> None:
-    desk = Desk()
-    slot = desk.proposed("a")
-    desk.one.accepted(slot, 0, 1)
-    desk.intake.applied(desk.one.now, Slot(slot), batch((b"a",)), [b"result"])
-    assert desk.answers["a"] == [Done(b"result")]
+    harness = Harness()
+    slot = harness.proposed("a")
+    harness.one.accepted(slot, 0, 1)
+    harness.intake.applied(harness.one.now, Slot(slot), batch((b"a",)), [b"result"])
+    assert harness.answers["a"] == [Done(b"result")]
 
 
 def proposed_chunks(sizes: list[int]) -> tuple[Buffer, ...]:
@@ -99,234 +99,234 @@ def test_small_commands_of_an_entry_are_one_buffer_and_large_ones_are_not_copied
 
 def test_a_command_outbid_in_its_slot_is_answered_as_unknown() -> None:
     """The slot was prepared again, the value not found, and another command placed there."""
-    desk = Desk()
-    slot, one = desk.proposed("a"), desk.one
+    harness = Harness()
+    slot, one = harness.proposed("a"), harness.one
     old = one.replica.proposer.ballot
     one.give(1, Nack(GROUP, old, ballot(7, 2)))
     one.prepare()
     mine = one.replica.proposer.ballot
     one.give(1, Promise(GROUP, mine, ()))
     one.give(2, Promise(GROUP, mine, ()))  # both faster than our own disk, which holds the vote
-    assert desk.proposed("b") == slot
-    assert desk.answers == {"a": [NotDone(FailureReason.UNKNOWN, one.replica.me)], "b": []}
+    assert harness.proposed("b") == slot
+    assert harness.answers == {"a": [NotDone(FailureReason.UNKNOWN, one.replica.me)], "b": []}
 
 
 def test_another_entry_in_its_slot_answers_a_command_as_unknown() -> None:
-    desk = Desk()
-    slot = desk.proposed("a")
-    desk.intake.applied(desk.one.now, Slot(slot), batch((b"other",)), [b"x"])
-    assert desk.answers["a"] == [NotDone(FailureReason.UNKNOWN, desk.one.replica.me)]
+    harness = Harness()
+    slot = harness.proposed("a")
+    harness.intake.applied(harness.one.now, Slot(slot), batch((b"other",)), [b"x"])
+    assert harness.answers["a"] == [NotDone(FailureReason.UNKNOWN, harness.one.replica.me)]
 
 
 def test_applied_after_the_lease_is_lost_is_not_acknowledged() -> None:
     """R14: acknowledge only while acting, though the command is in the log."""
-    desk = Desk()
-    slot = desk.proposed("a")
-    desk.lose_lease()
-    desk.intake.applied(desk.one.now, Slot(slot), batch((b"a",)), [b"x"])
-    assert desk.answers["a"] == [NotDone(FailureReason.UNKNOWN, None)]
+    harness = Harness()
+    slot = harness.proposed("a")
+    harness.lose_lease()
+    harness.intake.applied(harness.one.now, Slot(slot), batch((b"a",)), [b"x"])
+    assert harness.answers["a"] == [NotDone(FailureReason.UNKNOWN, None)]
 
 
 def test_what_was_proposed_is_unknown_and_what_was_queued_is_refused() -> None:
     """G1a: no definite error once the value has been proposed."""
-    desk = Desk()
-    for index in range(desk.one.replica.timing.window):
-        desk.proposed(f"p{index}")
-    desk.submit("queued")
-    desk.flush()
-    desk.lose_lease()
-    desk.intake.tick(desk.one.now)
-    assert desk.answers["queued"] == [NotDone(FailureReason.NOT_MASTER, None)]
-    assert desk.answers["p0"] == [NotDone(FailureReason.UNKNOWN, None)]
+    harness = Harness()
+    for index in range(harness.one.replica.timing.window):
+        harness.proposed(f"p{index}")
+    harness.submit("queued")
+    harness.flush()
+    harness.lose_lease()
+    harness.intake.tick(harness.one.now)
+    assert harness.answers["queued"] == [NotDone(FailureReason.NOT_MASTER, None)]
+    assert harness.answers["p0"] == [NotDone(FailureReason.UNKNOWN, None)]
 
 
 def test_several_queued_commands_share_an_entry() -> None:
-    desk = Desk()
+    harness = Harness()
     for text in ("a", "b", "c"):
-        desk.submit(text)
-    accepts = messages(desk.flush().before, Accept)
+        harness.submit(text)
+    accepts = messages(harness.flush().before, Accept)
     assert len({m.slot for m in accepts if isinstance(m, Accept)}) == 1
 
 
 def test_E2_commands_wait_for_company_until_a_time_or_a_size() -> None:
     """While an entry is under way: what comes meanwhile shares the next one."""
-    desk = Desk()
+    harness = Harness()
     config = IntakeConfig(batch_wait_ns=10 * MS, batch_bytes_min=8)
-    desk.intake = Intake(desk.one.replica, config)
-    assert len(messages(flushed(desk, "alone").before, Accept)) > 0, "a lone command never waits"
-    assert flushed(desk, "ab").before == []
-    desk.one.now_ns += 5 * MS
-    assert flushed(desk, "cd").before == [], "neither long enough nor large enough"
-    desk.one.now_ns += 5 * MS
-    waited = desk.flush()
-    assert len(desk.intake.proposed[accepted_slot(waited)][1]) == 2, "long enough: both in one"
-    assert flushed(desk, "ef").before == []
-    large = flushed(desk, "0123456")
-    assert len(desk.intake.proposed[accepted_slot(large)][1]) == 2, "large enough"
+    harness.intake = Intake(harness.one.replica, config)
+    assert len(messages(flushed(harness, "alone").before, Accept)) > 0, "a lone command never waits"
+    assert flushed(harness, "ab").before == []
+    harness.one.now_ns += 5 * MS
+    assert flushed(harness, "cd").before == [], "neither long enough nor large enough"
+    harness.one.now_ns += 5 * MS
+    waited = harness.flush()
+    assert len(harness.intake.proposed[accepted_slot(waited)][1]) == 2, "long enough: both in one"
+    assert flushed(harness, "ef").before == []
+    large = flushed(harness, "0123456")
+    assert len(harness.intake.proposed[accepted_slot(large)][1]) == 2, "large enough"
 
 
-def flushed(desk: Desk, text: str) -> Step:
-    desk.submit(text)
-    return desk.flush()
+def flushed(harness: Harness, text: str) -> Step:
+    harness.submit(text)
+    return harness.flush()
 
 
 def test_a_full_queue_holds_its_clients_back_and_refuses_nothing() -> None:
     """A refusal in the middle of a pipeline lets later requests overtake. There is room again when
     half of it is gone."""
-    desk = Desk()
-    for index in range(desk.one.replica.timing.window):
-        desk.proposed(f"p{index}")
-    desk.submit("x" * 60)
-    assert not desk.intake.backlogged
-    desk.submit("y" * 60)
-    assert (desk.intake.backlogged, desk.intake.room) == (True, 0)
-    assert (desk.answers["x" * 60], desk.answers["y" * 60]) == ([], [])
-    desk.intake.queue_bytes = 33
-    assert (desk.intake.backlogged, desk.intake.room) == (False, 0)
-    desk.intake.queue_bytes = 32
-    assert (desk.intake.backlogged, desk.intake.room) == (False, 32)
+    harness = Harness()
+    for index in range(harness.one.replica.timing.window):
+        harness.proposed(f"p{index}")
+    harness.submit("x" * 60)
+    assert not harness.intake.backlogged
+    harness.submit("y" * 60)
+    assert (harness.intake.backlogged, harness.intake.room) == (True, 0)
+    assert (harness.answers["x" * 60], harness.answers["y" * 60]) == ([], [])
+    harness.intake.queue_bytes = 33
+    assert (harness.intake.backlogged, harness.intake.room) == (False, 0)
+    harness.intake.queue_bytes = 32
+    assert (harness.intake.backlogged, harness.intake.room) == (False, 32)
 
 
 def test_a_crowd_begins_long_before_the_queue_is_full() -> None:
     """A long queue makes nobody faster and everybody late, the quiet client as well."""
-    desk = Desk()
-    desk.intake.config = IntakeConfig(queue_bytes_max=64, backlog_bytes_max=32)
-    for index in range(desk.one.replica.timing.window):
-        desk.proposed(f"p{index}")
-    desk.submit("x" * 32)
-    assert not desk.intake.backlogged
-    desk.submit("y")
-    assert (desk.intake.backlogged, desk.intake.room) == (True, 0)
-    desk.intake.queue_bytes = 16
-    assert (desk.intake.backlogged, desk.intake.room) == (False, 16)
+    harness = Harness()
+    harness.intake.config = IntakeConfig(queue_bytes_max=64, backlog_bytes_max=32)
+    for index in range(harness.one.replica.timing.window):
+        harness.proposed(f"p{index}")
+    harness.submit("x" * 32)
+    assert not harness.intake.backlogged
+    harness.submit("y")
+    assert (harness.intake.backlogged, harness.intake.room) == (True, 0)
+    harness.intake.queue_bytes = 16
+    assert (harness.intake.backlogged, harness.intake.room) == (False, 16)
 
 
 def test_a_queue_that_grows_without_end_refuses() -> None:
     """Whoever sends and goes away is not held back by anything."""
-    desk = Desk()
-    desk.intake.config = IntakeConfig(queue_bytes_max=64, refuse_bytes_max=128)
+    harness = Harness()
+    harness.intake.config = IntakeConfig(queue_bytes_max=64, refuse_bytes_max=128)
     for text in ("x", "y", "z"):
-        desk.submit(text * 60)
-    assert desk.answers["y" * 60] == []
-    assert desk.answers["z" * 60] == [NotDone(FailureReason.OVERLOADED, desk.one.replica.me)]
+        harness.submit(text * 60)
+    assert harness.answers["y" * 60] == []
+    assert harness.answers["z" * 60] == [NotDone(FailureReason.OVERLOADED, harness.one.replica.me)]
 
 
 def test_while_handing_over_commands_go_to_the_target() -> None:
-    desk = Desk()
-    slot = desk.proposed("a")
-    assert handover.steal_away(desk.one.replica, desk.one.now, NodeId(1)) == ""
-    desk.submit("b")
-    assert [(f.to, f.handing) for f in desk.intake.forwards] == [(1, True)]
-    assert messages(desk.flush().before, Accept) == [], "the drain waits for what is under way"
-    desk.one.accepted(slot, 0, 1)
-    assert messages(desk.flush().before, Accept) == [], "and for its answer"
-    desk.intake.applied(desk.one.now, Slot(slot), batch((b"a",)), [b"r"])
-    assert desk.answers["a"] == [Done(b"r")]
-    assert len(messages(desk.flush().before, Accept)) == 2, "the Steal leaves"
+    harness = Harness()
+    slot = harness.proposed("a")
+    assert handover.steal_away(harness.one.replica, harness.one.now, NodeId(1)) == ""
+    harness.submit("b")
+    assert [(f.to, f.handing) for f in harness.intake.forwards] == [(1, True)]
+    assert messages(harness.flush().before, Accept) == [], "the drain waits for what is under way"
+    harness.one.accepted(slot, 0, 1)
+    assert messages(harness.flush().before, Accept) == [], "and for its answer"
+    harness.intake.applied(harness.one.now, Slot(slot), batch((b"a",)), [b"r"])
+    assert harness.answers["a"] == [Done(b"r")]
+    assert len(messages(harness.flush().before, Accept)) == 2, "the Steal leaves"
 
 
 def test_what_only_this_mastership_may_do_waits_for_the_handover_to_end() -> None:
     """It is of no use to the target, whose log refuses it: so it is told for sure that it was not
     done, or it is done here if the group stays."""
-    desk = Desk()
+    harness = Harness()
     fence = fenced(1, opaque(CommandKind.CONSUMER_GROUP, b"x"))
 
     def fenced_pending(name: str) -> Pending:
-        return Pending(fence, len(fence[0]), desk.answers.setdefault(name, []).append)
+        return Pending(fence, len(fence[0]), harness.answers.setdefault(name, []).append)
 
-    now = desk.one.now
-    desk.proposed("under way")
-    desk.intake.submit(now, fenced_pending("early"))
-    desk.submit("plain")
-    assert handover.steal_away(desk.one.replica, now, NodeId(1)) == ""
-    desk.intake.submit(now, fenced_pending("late"))
-    desk.flush()
-    assert [one.pending.chunks for one in desk.intake.forwards] == [(b"plain",)]
-    assert desk.intake.waiting == (2, 2 * len(fence[0]))
-    assert not desk.answers["early"]
-    desk.one.replica.call_off_handover("not today", Step())
-    assert accepted_slot(desk.flush())
-    assert desk.intake.waiting == (0, 0)
+    now = harness.one.now
+    harness.proposed("under way")
+    harness.intake.submit(now, fenced_pending("early"))
+    harness.submit("plain")
+    assert handover.steal_away(harness.one.replica, now, NodeId(1)) == ""
+    harness.intake.submit(now, fenced_pending("late"))
+    harness.flush()
+    assert [one.pending.chunks for one in harness.intake.forwards] == [(b"plain",)]
+    assert harness.intake.waiting == (2, 2 * len(fence[0]))
+    assert not harness.answers["early"]
+    harness.one.replica.call_off_handover("not today", Step())
+    assert accepted_slot(harness.flush())
+    assert harness.intake.waiting == (0, 0)
 
 
 @pytest.mark.parametrize("ends", ["its lease ends", "a steal"])
 def test_what_only_this_mastership_may_do_is_refused_when_it_is_over(ends: str) -> None:
     """By this node, whose clients are told for sure; it is not for whoever comes next."""
-    desk = Desk()
+    harness = Harness()
     fence = fenced(1, opaque(CommandKind.CONSUMER_GROUP, b"x"))
     answers: list[Outcome] = []
     if ends == "a steal":
-        assert handover.steal_away(desk.one.replica, desk.one.now, NodeId(1)) == ""
-        slot = accepted_slot(desk.flush())
-        desk.intake.submit(desk.one.now, Pending(fence, len(fence[0]), answers.append))
-        desk.one.accepted(Slot(slot), 0, 1)
-        desk.intake.handover_seen(desk.one.now)
+        assert handover.steal_away(harness.one.replica, harness.one.now, NodeId(1)) == ""
+        slot = accepted_slot(harness.flush())
+        harness.intake.submit(harness.one.now, Pending(fence, len(fence[0]), answers.append))
+        harness.one.accepted(Slot(slot), 0, 1)
+        harness.intake.handover_seen(harness.one.now)
     else:
-        desk.intake.submit(desk.one.now, Pending(fence, len(fence[0]), answers.append))
-        desk.lose_lease()
-    desk.intake.tick(desk.one.now)
-    desk.intake.submit(desk.one.now, Pending(fence, len(fence[0]), answers.append))
+        harness.intake.submit(harness.one.now, Pending(fence, len(fence[0]), answers.append))
+        harness.lose_lease()
+    harness.intake.tick(harness.one.now)
+    harness.intake.submit(harness.one.now, Pending(fence, len(fence[0]), answers.append))
     assert [one.why for one in answers if isinstance(one, NotDone)] == [
         FailureReason.NOT_MASTER
     ] * 2
-    assert not desk.intake.forwards
+    assert not harness.intake.forwards
 
 
 def test_between_a_steal_and_the_end_of_its_round_commands_go_to_the_target() -> None:
     """Requests read in the round in which the Steal was chosen: they used to be sent away, and
     every one of those clients paid its back-off of 100 ms for nothing."""
-    desk = Desk()
-    assert handover.steal_away(desk.one.replica, desk.one.now, NodeId(1)) == ""
-    slot = accepted_slot(desk.flush())
-    desk.one.accepted(slot, 0, 1)
-    assert desk.one.replica.lease.holder == 1
-    desk.submit("b")
-    assert [(f.to, f.handing) for f in desk.intake.forwards] == [(1, True)]
-    assert desk.answers["b"] == []
-    desk.one.now_ns += desk.intake.config.forward_grace_ns
-    desk.submit("late")
-    assert desk.answers["late"] == [NotDone(FailureReason.NOT_MASTER, NodeId(1))]
+    harness = Harness()
+    assert handover.steal_away(harness.one.replica, harness.one.now, NodeId(1)) == ""
+    slot = accepted_slot(harness.flush())
+    harness.one.accepted(slot, 0, 1)
+    assert harness.one.replica.lease.holder == 1
+    harness.submit("b")
+    assert [(f.to, f.handing) for f in harness.intake.forwards] == [(1, True)]
+    assert harness.answers["b"] == []
+    harness.one.now_ns += harness.intake.config.forward_grace_ns
+    harness.submit("late")
+    assert harness.answers["late"] == [NotDone(FailureReason.NOT_MASTER, NodeId(1))]
 
 
 @pytest.mark.parametrize("handing", [True, False])
 def test_a_forwarded_command_waits_only_for_a_group_that_is_on_its_way(handing: bool) -> None:
-    desk = Desk()
-    desk.lose_lease()
-    desk.forwarded("f", handing=handing)
-    assert bool(desk.answers["f"]) is not handing
-    desk.one.now_ns += 1_001 * MS
-    desk.intake.tick(desk.one.now)
-    assert len(desk.answers["f"]) == 1
+    harness = Harness()
+    harness.lose_lease()
+    harness.forwarded("f", handing=handing)
+    assert bool(harness.answers["f"]) is not handing
+    harness.one.now_ns += 1_001 * MS
+    harness.intake.tick(harness.one.now)
+    assert len(harness.answers["f"]) == 1
 
 
 def test_a_refused_steal_sends_the_adopted_back() -> None:
-    desk = Desk()
-    desk.lose_lease()
-    desk.forwarded("f", handing=True)
-    desk.intake.steal_refused(desk.one.now)
-    assert desk.answers["f"] == [NotDone(FailureReason.NOT_MASTER, None)]
-    assert not desk.intake.adopted_bytes
+    harness = Harness()
+    harness.lose_lease()
+    harness.forwarded("f", handing=True)
+    harness.intake.steal_refused(harness.one.now)
+    assert harness.answers["f"] == [NotDone(FailureReason.NOT_MASTER, None)]
+    assert not harness.intake.adopted_bytes
 
 
 @pytest.mark.parametrize("ordered", [False, True])
 def test_a_forwarded_command_that_comes_late_is_refused(ordered: bool) -> None:
     """Its client has sent it again; and what its connection sent after it must not overtake it."""
-    desk = Desk()
+    harness = Harness()
     flags = {"handing": True, "origin": NodeId(2), "ordered": ordered}
     for text, late in (("late", True), ("next", False)):
-        desk.intake.submit_forwarded(
-            desk.one.now, desk.pending(text), first=late, late=late, **flags
+        harness.intake.submit_forwarded(
+            harness.one.now, harness.pending(text), first=late, late=late, **flags
         )
-    (told,) = desk.answers["late"]
+    (told,) = harness.answers["late"]
     assert isinstance(told, NotDone)
     assert told.why is FailureReason.NOT_MASTER
-    assert len(desk.answers["next"]) == ordered
+    assert len(harness.answers["next"]) == ordered
 
 
 def test_a_forwarded_command_is_never_forwarded_again() -> None:
-    desk = Desk()
-    desk.one.give(1, StealRequest(GROUP, desk.one.replica.incarnation, Slot(1), Slot(1), 0))
-    assert desk.one.replica.handing_to == 1
-    desk.forwarded("f", handing=False)
-    assert not desk.intake.forwards
-    assert desk.answers["f"] == [NotDone(FailureReason.NOT_MASTER, desk.one.replica.me)]
+    harness = Harness()
+    harness.one.give(1, StealRequest(GROUP, harness.one.replica.incarnation, Slot(1), Slot(1), 0))
+    assert harness.one.replica.handing_to == 1
+    harness.forwarded("f", handing=False)
+    assert not harness.intake.forwards
+    assert harness.answers["f"] == [NotDone(FailureReason.NOT_MASTER, harness.one.replica.me)]

@@ -30,22 +30,22 @@ class Ordered(Pending):
 
     ordered = True
 
-    def __init__(self, desk: "Desk", text: str, lane: str, anywhere: bool) -> None:
+    def __init__(self, harness: "Harness", text: str, lane: str, anywhere: bool) -> None:
         self.chunks, self.size = (text.encode(),), len(text)
-        self.text, self.desk, self.lane, self.anywhere = text, desk, lane, anywhere
-        self.since = desk.refusals.get(lane, 0)
+        self.text, self.harness, self.lane, self.anywhere = text, harness, lane, anywhere
+        self.since = harness.refusals.get(lane, 0)
 
     def overtakes(self) -> bool:
-        return self.desk.refusals.get(self.lane, 0) > self.since
+        return self.harness.refusals.get(self.lane, 0) > self.since
 
     def done(self, outcome: Outcome) -> None:
-        self.desk.outcomes.append((self.text, outcome))
+        self.harness.outcomes.append((self.text, outcome))
         if isinstance(outcome, NotDone):
-            self.desk.refusals[self.lane] = self.desk.refusals.get(self.lane, 0) + 1
+            self.harness.refusals[self.lane] = self.harness.refusals.get(self.lane, 0) + 1
 
 
 @attrs.define(eq=False)
-class Desk:
+class Harness:
     one: Member = attrs.Factory(acting_master)
     refusals: dict[str, int] = attrs.Factory(dict)
     outcomes: list[tuple[str, Outcome]] = attrs.Factory(list)
@@ -93,222 +93,222 @@ class Desk:
 
 
 def test_what_was_queued_is_forwarded_before_what_comes_in_the_same_round() -> None:
-    desk = Desk()
-    desk.submit("a")
-    desk.hand_over()
-    desk.submit("b")
-    desk.flush()
-    assert desk.forwarded == ["a", "b"]
+    harness = Harness()
+    harness.submit("a")
+    harness.hand_over()
+    harness.submit("b")
+    harness.flush()
+    assert harness.forwarded == ["a", "b"]
 
 
 def test_a_group_that_is_kept_does_what_came_back_first() -> None:
     """The handover is called off: what is abroad is waited for, and takes its old place."""
-    desk = Desk()
-    desk.hand_over()
-    desk.submit("a")
-    desk.submit("b")
-    desk.keep()
-    desk.submit("c")
-    desk.flush()
-    assert not desk.proposed(), "a and b may be done over there"
-    desk.answer(0, NotDone(FailureReason.NOT_MASTER))
-    desk.flush()
-    assert not desk.proposed()
-    desk.answer(1, NotDone(FailureReason.NOT_MASTER))
-    desk.flush()
-    assert desk.proposed() == ["a", "b", "c"]
-    assert not desk.outcomes
+    harness = Harness()
+    harness.hand_over()
+    harness.submit("a")
+    harness.submit("b")
+    harness.keep()
+    harness.submit("c")
+    harness.flush()
+    assert not harness.proposed(), "a and b may be done over there"
+    harness.answer(0, NotDone(FailureReason.NOT_MASTER))
+    harness.flush()
+    assert not harness.proposed()
+    harness.answer(1, NotDone(FailureReason.NOT_MASTER))
+    harness.flush()
+    assert harness.proposed() == ["a", "b", "c"]
+    assert not harness.outcomes
 
 
 def test_a_fate_that_stays_unknown_refuses_what_waits_behind_it() -> None:
-    desk = Desk()
-    desk.hand_over()
-    desk.submit("a")
-    desk.submit("other", "another lane")
-    desk.keep()
-    desk.submit("b")
-    desk.submit("more", "another lane")
-    desk.answer(0, NotDone(FailureReason.UNKNOWN))
-    desk.answer(1, NotDone(FailureReason.NOT_MASTER))
-    desk.flush()
-    assert desk.said() == [("a", "unknown"), ("b", "overloaded")]
-    assert desk.proposed() == ["other", "more"]
+    harness = Harness()
+    harness.hand_over()
+    harness.submit("a")
+    harness.submit("other", "another lane")
+    harness.keep()
+    harness.submit("b")
+    harness.submit("more", "another lane")
+    harness.answer(0, NotDone(FailureReason.UNKNOWN))
+    harness.answer(1, NotDone(FailureReason.NOT_MASTER))
+    harness.flush()
+    assert harness.said() == [("a", "unknown"), ("b", "overloaded")]
+    assert harness.proposed() == ["other", "more"]
 
 
 def test_what_cannot_be_forwarded_all_at_once_waits_in_order() -> None:
-    desk = Desk()
-    desk.intake.config = IntakeConfig(undecided_bytes_max=2)
-    desk.hand_over()
+    harness = Harness()
+    harness.intake.config = IntakeConfig(undecided_bytes_max=2)
+    harness.hand_over()
     for text in "abcd":
-        desk.submit(text)
-    desk.flush()
-    assert desk.forwarded == ["a", "b"]
-    assert desk.intake.waiting == (2, 2)
-    desk.answer(0, Done(b""))
-    desk.intake.forwards.clear()
-    desk.flush()
-    assert desk.forwarded == ["c"]
-    assert [(one.ordered, one.first) for one in desk.intake.forwards] == [(True, False)]
+        harness.submit(text)
+    harness.flush()
+    assert harness.forwarded == ["a", "b"]
+    assert harness.intake.waiting == (2, 2)
+    harness.answer(0, Done(b""))
+    harness.intake.forwards.clear()
+    harness.flush()
+    assert harness.forwarded == ["c"]
+    assert [(one.ordered, one.first) for one in harness.intake.forwards] == [(True, False)]
 
 
 def test_one_that_nobody_takes_looks_for_its_master_in_steps_and_not_for_ever() -> None:
     """acks=0: refused here and there, until its patience is over."""
-    desk = Desk()
-    desk.hand_over()
-    began_ns, tries = desk.one.now_ns, 0
-    desk.submit("a", anywhere=True)
-    desk.flush()
+    harness = Harness()
+    harness.hand_over()
+    began_ns, tries = harness.one.now_ns, 0
+    harness.submit("a", anywhere=True)
+    harness.flush()
     for _ in range(10_000):
-        if desk.outcomes:
+        if harness.outcomes:
             break
-        while desk.intake.forwards:
+        while harness.intake.forwards:
             tries += 1
-            desk.answer(0, NotDone(FailureReason.NOT_MASTER))
-            del desk.intake.forwards[0]
-        desk.one.now_ns += MS
-        desk.flush()
-    assert desk.said() == [("a", "not master")]
-    took_ns = desk.one.now_ns - began_ns
+            harness.answer(0, NotDone(FailureReason.NOT_MASTER))
+            del harness.intake.forwards[0]
+        harness.one.now_ns += MS
+        harness.flush()
+    assert harness.said() == [("a", "not master")]
+    took_ns = harness.one.now_ns - began_ns
     assert FORWARD_PATIENCE_NS < took_ns <= FORWARD_PATIENCE_NS + FORWARD_AGAIN_NS
     assert took_ns // (2 * FORWARD_AGAIN_NS) <= tries <= took_ns // FORWARD_AGAIN_NS + 1
 
 
-def guest(desk: Desk, text: str, *, first: bool, handing: bool = True) -> None:
-    pending = Ordered(desk, text, text, anywhere=False)
-    desk.intake.submit_forwarded(
-        desk.one.now, pending, handing=handing, origin=ORIGIN, ordered=True, first=first
+def guest(harness: Harness, text: str, *, first: bool, handing: bool = True) -> None:
+    pending = Ordered(harness, text, text, anywhere=False)
+    harness.intake.submit_forwarded(
+        harness.one.now, pending, handing=handing, origin=ORIGIN, ordered=True, first=first
     )
 
 
 def test_who_refuses_one_of_a_node_refuses_those_behind_it() -> None:
     """Until that node says that it has heard of all before."""
-    desk = Desk()
-    now_ns = desk.one.now_ns
-    desk.one.now_ns += 2 * desk.one.replica.timing.lease_ns
-    guest(desk, "a", first=True, handing=False)
-    desk.one.now_ns = now_ns  # master again
-    guest(desk, "b", first=False)
-    guest(desk, "c", first=True)
-    guest(desk, "d", first=False)
-    desk.flush()
-    assert desk.said() == [("a", "not master"), ("b", "not master")]
-    assert desk.proposed() == ["c", "d"]
+    harness = Harness()
+    now_ns = harness.one.now_ns
+    harness.one.now_ns += 2 * harness.one.replica.timing.lease_ns
+    guest(harness, "a", first=True, handing=False)
+    harness.one.now_ns = now_ns  # master again
+    guest(harness, "b", first=False)
+    guest(harness, "c", first=True)
+    guest(harness, "d", first=False)
+    harness.flush()
+    assert harness.said() == [("a", "not master"), ("b", "not master")]
+    assert harness.proposed() == ["c", "d"]
 
 
 def test_those_who_waited_for_a_group_go_back_together() -> None:
     """The first has waited too long, the second not yet: it must not be done without the first."""
-    desk = Desk()
-    now_ns = desk.one.now_ns
-    desk.one.now_ns += 2 * desk.one.replica.timing.lease_ns
-    guest(desk, "a", first=True)
-    desk.one.now_ns += 600 * MS
-    guest(desk, "b", first=False)
-    desk.one.now_ns += 600 * MS
-    desk.intake.tick(desk.one.now)
-    desk.one.now_ns = now_ns
-    desk.flush()
-    assert desk.said() == [("a", "not master"), ("b", "not master")]
-    assert not desk.proposed()
+    harness = Harness()
+    now_ns = harness.one.now_ns
+    harness.one.now_ns += 2 * harness.one.replica.timing.lease_ns
+    guest(harness, "a", first=True)
+    harness.one.now_ns += 600 * MS
+    guest(harness, "b", first=False)
+    harness.one.now_ns += 600 * MS
+    harness.intake.tick(harness.one.now)
+    harness.one.now_ns = now_ns
+    harness.flush()
+    assert harness.said() == [("a", "not master"), ("b", "not master")]
+    assert not harness.proposed()
 
 
 def test_what_waits_behind_one_that_was_outbid_is_refused_with_it() -> None:
     """Proposed at an older ballot, and not found: others may yet choose it."""
-    desk = Desk()
-    desk.submit("a")
-    assert messages(desk.flush().before, Accept)
-    one = desk.one
+    harness = Harness()
+    harness.submit("a")
+    assert messages(harness.flush().before, Accept)
+    one = harness.one
     one.give(1, Nack(GROUP, one.replica.proposer.ballot, ballot(7, 2)))
-    desk.submit("b")
-    desk.submit("x", "another lane")
+    harness.submit("b")
+    harness.submit("x", "another lane")
     one.prepare()
     mine = one.replica.proposer.ballot
     one.give(1, Promise(GROUP, mine, ()))
     one.give(2, Promise(GROUP, mine, ()))
-    desk.flush()
-    assert desk.said() == [("a", "unknown"), ("b", "overloaded")]
-    assert desk.proposed() == ["x"]
+    harness.flush()
+    assert harness.said() == [("a", "unknown"), ("b", "overloaded")]
+    assert harness.proposed() == ["x"]
 
 
 def test_what_was_proposed_behind_a_lost_one_is_not_told_as_done() -> None:
-    desk = Desk()
+    harness = Harness()
     slots = []
     for text, lane in (("a", "lane"), ("b", "lane"), ("x", "another lane")):
-        desk.submit(text, lane)
-        step = desk.flush()
+        harness.submit(text, lane)
+        step = harness.flush()
         accept = messages(step.before, Accept)[0]
         assert isinstance(accept, Accept)
         slots.append(accept.slot)
-    now = desk.one.now
-    desk.intake.applied(now, Slot(slots[0]), batch((b"other",)), [b""])
-    desk.intake.applied(now, Slot(slots[1]), batch((b"b",)), [b""])
-    desk.intake.applied(now, Slot(slots[2]), batch((b"x",)), [b""])
-    assert desk.said() == [("a", "unknown"), ("b", "unknown"), ("x", "done")]
+    now = harness.one.now
+    harness.intake.applied(now, Slot(slots[0]), batch((b"other",)), [b""])
+    harness.intake.applied(now, Slot(slots[1]), batch((b"b",)), [b""])
+    harness.intake.applied(now, Slot(slots[2]), batch((b"x",)), [b""])
+    assert harness.said() == [("a", "unknown"), ("b", "unknown"), ("x", "done")]
 
 
 def test_what_came_from_another_node_goes_back_there_and_not_on() -> None:
     """The group moves on before it is proposed here: sent on, it would meet those behind it, which
     its node still sends here. (It met them at its own node: seed 11 of the pipeliners.)"""
-    desk = Desk()
-    guest(desk, "a", first=True)
-    desk.hand_over()
-    desk.flush()
-    guest(desk, "b", first=False)
-    assert desk.said() == [("a", "not master"), ("b", "not master")]
-    assert not desk.forwarded
+    harness = Harness()
+    guest(harness, "a", first=True)
+    harness.hand_over()
+    harness.flush()
+    guest(harness, "b", first=False)
+    assert harness.said() == [("a", "not master"), ("b", "not master")]
+    assert not harness.forwarded
 
 
 def test_what_came_back_is_refused_if_its_client_was_told_so_meanwhile() -> None:
-    desk = Desk()
-    desk.hand_over()
-    desk.submit("a")
-    desk.submit("b")
-    desk.keep()
-    desk.answer(0, NotDone(FailureReason.UNKNOWN))
-    desk.flush()
-    desk.answer(1, NotDone(FailureReason.NOT_MASTER))
-    desk.flush()
-    assert desk.said() == [("a", "unknown"), ("b", "overloaded")]
-    assert not desk.proposed()
+    harness = Harness()
+    harness.hand_over()
+    harness.submit("a")
+    harness.submit("b")
+    harness.keep()
+    harness.answer(0, NotDone(FailureReason.UNKNOWN))
+    harness.flush()
+    harness.answer(1, NotDone(FailureReason.NOT_MASTER))
+    harness.flush()
+    assert harness.said() == [("a", "unknown"), ("b", "overloaded")]
+    assert not harness.proposed()
 
 
-def steal(desk: Desk) -> None:
-    desk.hand_over()
-    accept = messages(desk.flush().before, Accept)[0]
+def steal(harness: Harness) -> None:
+    harness.hand_over()
+    accept = messages(harness.flush().before, Accept)[0]
     assert isinstance(accept, Accept)
-    desk.one.accepted(accept.slot, 0, 1)
-    assert desk.one.replica.lease.holder == TARGET
+    harness.one.accepted(accept.slot, 0, 1)
+    assert harness.one.replica.lease.holder == TARGET
 
 
 def test_who_handed_a_group_over_forwards_what_wants_no_answer_for_ever() -> None:
     """Such a client never hears of another master; all others do, once the grace is over."""
-    desk = Desk()
-    steal(desk)
-    desk.intake.handover_seen(desk.one.now)
-    desk.one.now_ns += desk.intake.config.forward_grace_ns + 1
-    desk.submit("a", anywhere=True)
-    desk.submit("b", "another lane")
-    assert desk.forwarded == ["a"]
-    assert desk.said() == [("b", "not master")]
+    harness = Harness()
+    steal(harness)
+    harness.intake.handover_seen(harness.one.now)
+    harness.one.now_ns += harness.intake.config.forward_grace_ns + 1
+    harness.submit("a", anywhere=True)
+    harness.submit("b", "another lane")
+    assert harness.forwarded == ["a"]
+    assert harness.said() == [("b", "not master")]
 
 
 def test_who_never_had_a_group_does_not_forward_what_is_sent_to_it_by_mistake() -> None:
     """The connection is closed, as Kafka does, and the client looks for the leader."""
-    desk = Desk()
-    steal(desk)
-    stranger = Intake(desk.one.replica, IntakeConfig())
-    stranger.submit(desk.one.now, Ordered(desk, "a", "lane", anywhere=True))
-    assert desk.said() == [("a", "not master")]
+    harness = Harness()
+    steal(harness)
+    stranger = Intake(harness.one.replica, IntakeConfig())
+    stranger.submit(harness.one.now, Ordered(harness, "a", "lane", anywhere=True))
+    assert harness.said() == [("a", "not master")]
     assert not stranger.forwards
 
 
 def test_what_is_about_to_be_sent_knows_what_was_refused_meanwhile() -> None:
     """The link is lost, and with it what was abroad, before the rest of the round is sent."""
-    desk = Desk()
-    desk.hand_over()
-    desk.submit("a")
-    desk.flush()
-    desk.submit("b")
-    first, second = (one.pending for one in desk.intake.forwards)
+    harness = Harness()
+    harness.hand_over()
+    harness.submit("a")
+    harness.flush()
+    harness.submit("b")
+    first, second = (one.pending for one in harness.intake.forwards)
     assert not second.overtakes()
     first.done(NotDone(FailureReason.UNKNOWN))
     assert second.overtakes()

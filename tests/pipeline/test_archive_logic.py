@@ -14,6 +14,7 @@ from pipeline.archive.logic import (
     Round,
     Span,
     counted_only,
+    describe_gaps,
     differences,
     gaps,
     manifest,
@@ -24,7 +25,6 @@ from pipeline.archive.logic import (
     rounds,
     standing,
     superseded,
-    told_gaps,
 )
 from pipeline.archive.replay_order import EVERYTHING, Order, order_of, parser
 
@@ -117,7 +117,7 @@ def test_gaps_are_found_between_pieces_and_within_one() -> None:
     pieces = [raw(0, span(A, 0, 9)), raw(1, span(A, 12, 19)), raw(2, span(A, 20, 29, rows=7))]
     found = gaps(pieces)
     assert found == [Gap(A, 10, 12, 2), Gap(A, 20, 30, 3)]
-    told = told_gaps(found).splitlines()
+    told = describe_gaps(found).splitlines()
     assert told[0] == "the archive has gaps: 5 offsets have no row"
     assert told[1:3] == ["  a/0: offsets 10 to 11", "  a/0: 3 between offsets 20 and 29"]
     assert "--allow-gaps" in told[-1]
@@ -125,7 +125,7 @@ def test_gaps_are_found_between_pieces_and_within_one() -> None:
 
 def test_many_gaps_are_told_in_short() -> None:
     pieces = [raw(number, span(A, 2 * number, 2 * number)) for number in range(20)]
-    told = told_gaps(gaps(pieces)).splitlines()
+    told = describe_gaps(gaps(pieces)).splitlines()
     assert told[0] == "the archive has gaps: 19 offsets have no row"
     assert told[-2] == "  and 9 more"
 

@@ -158,9 +158,9 @@ def let_it_work(node: Node) -> None:
 
 def foretold(node: Node, calendar: Calendar) -> Look:
     """What the node says of its disk, as of now."""
-    passes = node.broker.retainer.rates.passes
+    passes = node.broker.retention.rates.passes
     calendar.boot += MINUTE_NS
-    run_until(node, lambda: node.broker.retainer.rates.passes > passes)
+    run_until(node, lambda: node.broker.retention.rates.passes > passes)
     let_it_work(node)
     look = node.disk_use.last
     assert look is not None

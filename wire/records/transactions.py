@@ -33,7 +33,7 @@ class Transactions:
     """Producers within a transaction that ends in an abort."""
     _to_come: deque[AbortedTransaction] = attrs.Factory(deque)
 
-    def told(self, aborted: Iterable[AbortedTransaction] | None) -> None:
+    def set_aborted(self, aborted: Iterable[AbortedTransaction] | None) -> None:
         """What the answer says that holds the batches which are shown next."""
         self._to_come = deque(sorted(aborted or (), key=_first_offset))
 

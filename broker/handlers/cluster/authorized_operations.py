@@ -49,5 +49,5 @@ TOPIC_OPERATIONS: Final = _bits(
 GROUP_OPERATIONS: Final = _bits((Operation.READ, Operation.DELETE, Operation.DESCRIBE))
 
 
-def told(operations: int, *, asked: bool) -> int:
+def if_asked(operations: int, *, asked: bool) -> int:
     return operations if asked else NOT_ASKED

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from broker.handlers.cluster.authorized_operations import CLUSTER_OPERATIONS, told
+from broker.handlers.cluster.authorized_operations import CLUSTER_OPERATIONS, if_asked
 from broker.handlers.cluster.metadata import controller
 from broker.requests.context import Broker
 from broker.requests.request import Request
@@ -42,7 +42,7 @@ def _response(broker: Broker, message: DescribeClusterRequest) -> DescribeCluste
             DescribeClusterBroker(node.node, node.kafka.host, node.kafka.port, node.zone or None)
             for node in broker.registry.nodes.values()
         ],
-        cluster_authorized_operations=told(
+        cluster_authorized_operations=if_asked(
             CLUSTER_OPERATIONS, asked=message.include_cluster_authorized_operations
         ),
     )

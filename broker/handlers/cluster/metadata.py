@@ -15,7 +15,11 @@ from typing import Final, NamedTuple
 from balancer.registry.catalogue import INTERNAL_TOPICS, name_problem
 from balancer.registry.commands import CreateTopic, Decided, TopicCreated
 from balancer.registry.records import Topic
-from broker.handlers.cluster.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, told
+from broker.handlers.cluster.authorized_operations import (
+    CLUSTER_OPERATIONS,
+    TOPIC_OPERATIONS,
+    if_asked,
+)
 from broker.handlers.topics.configs import replicas_of
 from broker.handlers.topics.known_names import may_deny
 from broker.handlers.topics.registry_changes import once_everywhere
@@ -232,7 +236,7 @@ def _response(
         cluster_id=broker.config.cluster_id,
         controller_id=controller(broker),
         topics=topics,
-        cluster_authorized_operations=told(
+        cluster_authorized_operations=if_asked(
             CLUSTER_OPERATIONS, asked=message.include_cluster_authorized_operations
         ),
     )

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Final
 
 from broker.groups.consumer_groups import paxos_group_of
-from broker.handlers.cluster.authorized_operations import GROUP_OPERATIONS, told
+from broker.handlers.cluster.authorized_operations import GROUP_OPERATIONS, if_asked
 from broker.requests.context import Broker
 from broker.requests.guard import gather, guarded
 from broker.requests.refusals import refuse_more_than
@@ -114,7 +114,7 @@ def _described(
                 assignment_epoch=answer.epoch,
                 assignor_name=answer.assignor,
                 members=[_member(names, one) for one in answer.members],
-                authorized_operations=told(GROUP_OPERATIONS, asked=asked_operations),
+                authorized_operations=if_asked(GROUP_OPERATIONS, asked=asked_operations),
             )
         )
     response = ConsumerGroupDescribeResponse(groups=groups)

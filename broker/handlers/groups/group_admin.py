@@ -5,7 +5,7 @@ from functools import partial
 from typing import Final
 
 from broker.groups.consumer_groups import paxos_group_of
-from broker.handlers.cluster.authorized_operations import GROUP_OPERATIONS, told
+from broker.handlers.cluster.authorized_operations import GROUP_OPERATIONS, if_asked
 from broker.requests.context import Broker
 from broker.requests.guard import gather, guarded
 from broker.requests.request import Request
@@ -54,7 +54,7 @@ def _described(request: Request, asked_operations: bool, answers: Sequence[model
                 protocol_type=answer.protocol_type,
                 protocol_data=answer.protocol_name,
                 members=[DescribedGroupMember(*one) for one in answer.members],
-                authorized_operations=told(GROUP_OPERATIONS, asked=asked_operations),
+                authorized_operations=if_asked(GROUP_OPERATIONS, asked=asked_operations),
             )
         )
     response = DescribeGroupsResponse(groups=groups)

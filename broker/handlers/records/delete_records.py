@@ -18,7 +18,7 @@ from broker.handlers.topics.known_names import denial
 from broker.proposals.commands import DELETE_RECORDS_RESULT, EVERYTHING, delete_records
 from broker.proposals.intake import Done, FailureReason, Outcome
 from broker.requests.context import Broker
-from broker.requests.guard import blame
+from broker.requests.guard import report_bug
 from broker.requests.request import Request
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
@@ -122,7 +122,7 @@ class _Deletion:
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
             self.answered = True
             self.broker.delayed_produces.remove(self)
-            blame(self.broker, self.request, error)
+            report_bug(self.broker, self.request, error)
 
     def timed_out(self) -> None:
         """The client waits no longer; what was proposed may yet be chosen."""
@@ -130,7 +130,7 @@ class _Deletion:
             self._answer()
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
             self.answered = True
-            blame(self.broker, self.request, error)
+            report_bug(self.broker, self.request, error)
 
     def _answer(self) -> None:
         self.answered = True

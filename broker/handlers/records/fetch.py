@@ -27,7 +27,7 @@ from broker.delayed.delayed_fetches import DelayedFetch
 from broker.handlers.topics.known_names import denial
 from broker.reads.reader import NOTHING_GIVEN, Got, Key, Reader, UnreadableError
 from broker.requests.context import Broker
-from broker.requests.guard import blame
+from broker.requests.guard import report_bug
 from broker.requests.leader_hints import endpoints, other_leader
 from broker.requests.leaders import Leader
 from broker.requests.request import Request
@@ -87,7 +87,7 @@ def handle(broker: Broker, request: Request) -> None:
         broker.progress_requests.heard(fetch.groups, message.progress, max(0, wait_ms))
     if wait_ms <= 0 or not fetch.uids:
         fetch.answer_or_wait()
-    elif not fetch.woken():
+    elif not fetch.try_complete():
         fetch.wait(wait_ms)
 
 
@@ -207,7 +207,7 @@ class _Fetch:
         self._place = broker.delayed_fetches.park(self, wait_ms)
         self._request.reply.when_waited(self._place.end)
 
-    def woken(self) -> bool:
+    def try_complete(self) -> bool:
         """Answer if there is something to say; True if it was answered."""
         try:
             reading = self._reading
@@ -218,7 +218,7 @@ class _Fetch:
             at_last = self._at_last
             return (at_last or self._is_enough()) and self.answer(at_last=at_last)
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
-            blame(self._broker, self._request, error)
+            report_bug(self._broker, self._request, error)
             return True
 
     def expired(self) -> None:
@@ -234,7 +234,7 @@ class _Fetch:
                 self._reads = READS_MAX
             self.answer_or_wait()
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
-            blame(self._broker, self._request, error)
+            report_bug(self._broker, self._request, error)
 
     # -- reading ------------------------------------------------------------------------------
 

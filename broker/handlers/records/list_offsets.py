@@ -19,7 +19,7 @@ from broker.handlers.topics.known_names import denial
 from broker.reads.reader import Reader, UnreadableError
 from broker.reads.time_search import MAX_TIMESTAMP, Job, Search, Work, search
 from broker.requests.context import Broker
-from broker.requests.guard import blame
+from broker.requests.guard import report_bug
 from broker.requests.leaders import Leader
 from broker.requests.request import Request
 from broker.state_machine.partition import PartitionState
@@ -192,7 +192,7 @@ class _Asked:
                     return prepared[0]
             self.answer()
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
-            blame(broker, self._request, error)
+            report_bug(broker, self._request, error)
         return None
 
     def _next_job(self) -> Job | None:
@@ -230,7 +230,7 @@ class _Asked:
                 self.answer()
                 return True
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
-            blame(self._broker, self._request, error)
+            report_bug(self._broker, self._request, error)
             return True
         return False
 
@@ -265,7 +265,7 @@ class _Asked:
         try:
             self.answer()
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
-            blame(self._broker, self._request, error)
+            report_bug(self._broker, self._request, error)
 
     # -- answering ----------------------------------------------------------------------------
 
@@ -305,13 +305,13 @@ class _Asked:
             if record is None:
                 return _NOTHING
             return _Found(*record, state.epoch_of(record.offset)[0])
-        told = leader.epoch + self._broker.registry.epoch_base(state.uid)
+        epoch_now = leader.epoch + self._broker.registry.epoch_base(state.uid)
         if row.asked.timestamp == LATEST:
-            return _Found(state.next_offset, -1, told)
+            return _Found(state.next_offset, -1, epoch_now)
         if row.asked.timestamp == LATEST_TIERED:
             return _NOTHING  # nothing is kept elsewhere
         start = state.log_start
-        epoch = state.epoch_of(start)[0] if start < state.next_offset else told
+        epoch = state.epoch_of(start)[0] if start < state.next_offset else epoch_now
         return _Found(start, -1, epoch)
 
     def _is_gone(self, row: _Row) -> bool:
@@ -353,10 +353,10 @@ def _row(
     return row
 
 
-def _epoch_problem(asked: ListOffsetsPartition, told: int) -> ErrorCode:
+def _epoch_problem(asked: ListOffsetsPartition, epoch_now: int) -> ErrorCode:
     epoch = asked.current_leader_epoch
-    if epoch in (ANY_EPOCH, told):
+    if epoch in (ANY_EPOCH, epoch_now):
         return ErrorCode.NONE
-    if epoch < told:
+    if epoch < epoch_now:
         return ErrorCode.FENCED_LEADER_EPOCH
     return ErrorCode.UNKNOWN_LEADER_EPOCH

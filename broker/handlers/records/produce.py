@@ -24,7 +24,7 @@ from broker.producers.batch_validation import check_in_background, check_on_loop
 from broker.proposals.commands import RECORDS_HEAD, RECORDS_RESULT, SMALL_BYTES, records
 from broker.proposals.intake import Done, FailureReason, NotDone, Outcome, Pending
 from broker.requests.context import Broker
-from broker.requests.guard import blame
+from broker.requests.guard import report_bug
 from broker.requests.leader_hints import endpoints, other_leader
 from broker.requests.request import Request
 from broker.topic_configs import LOG_APPEND_TIME, TIMESTAMP_TYPE
@@ -300,7 +300,7 @@ class Produce:
     ) -> None:
         """Its records were read, and `latest_ms` is the greatest of their times."""
         broker, header, size = self.broker, batch.header, len(batch.data)
-        if self.request.reply.connection.shut(topic.name, answer.index):
+        if self.request.reply.connection.is_blocked(topic.name, answer.index):
             self._overtakes(topic.name, place, answer)
             return
         statistics = broker.statistics
@@ -474,7 +474,7 @@ class Produce:
     def _give_up(self, error: Exception) -> None:
         self.answered = True
         self.broker.delayed_produces.remove(self)
-        blame(self.broker, self.request, error)
+        report_bug(self.broker, self.request, error)
 
 
 class _Part(Pending):
@@ -500,7 +500,7 @@ class _Part(Pending):
 
     def overtakes(self) -> bool:
         connection = self._request.request.reply.connection
-        return connection.shut_since(self._topic, self._answer.index, self._since)
+        return connection.would_overtake(self._topic, self._answer.index, self._since)
 
     def done(self, outcome: Outcome) -> None:
         request = self._request

@@ -22,7 +22,7 @@ from broker.producers.batch_validation import check_on_loop, rules_of
 from broker.proposals.commands import RECORDS_HEAD, RECORDS_RESULT, SMALL_BYTES, records
 from broker.proposals.intake import Done, Outcome, Pending
 from broker.requests.context import Broker
-from broker.requests.guard import blame
+from broker.requests.guard import report_bug
 from broker.requests.request import Request
 from wire.apis import APIS, ApiKey, encode_response
 from wire.codec.primitives import FAILURES, read_uvarint
@@ -169,7 +169,7 @@ def handle(broker: Broker, frame: memoryview, owned: bool, client_host: str, rep
     """Whether the request was one like an earlier one of its connection, and is taken; False:
     nothing has happened."""
     connection = reply.connection
-    if connection.lanes is not None:
+    if connection.barriers is not None:
         return False
     known: list[FastPath] = connection.fast_paths
     for usual in known:
@@ -220,7 +220,7 @@ def _take(
         if not one.answered:
             broker.delayed_produces.add(one, usual.timeout_ms)
     except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
-        blame(broker, one.request(), error)
+        report_bug(broker, one.request(), error)
     return True
 
 
@@ -276,7 +276,7 @@ class _One(Pending):
         self._timed_boot_ns = broker.groups.now().boot_ns if broker.traffic.samples() else 0
 
     def overtakes(self) -> bool:
-        return self._reply.connection.shut_since(self._fast_path.name, self._index, self._since)
+        return self._reply.connection.would_overtake(self._fast_path.name, self._index, self._since)
 
     def done(self, outcome: Outcome) -> None:
         """Whoever calls this must not suffer from our bugs."""
@@ -294,7 +294,7 @@ class _One(Pending):
             request, answer = self._in_full()
             request.done(self._fast_path.name, self._place, self._producer_id, answer, outcome)
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
-            blame(broker, self.request(), error)
+            report_bug(broker, self.request(), error)
 
     def _appended(self, base_offset: int, time_ms: int) -> None:
         broker, place = self._broker, self._place

@@ -98,11 +98,11 @@ def when_known(
         act(frozenset())
         return
 
-    def told(unsure: Sequence[str | None]) -> None:
+    def on_answers(unsure: Sequence[str | None]) -> None:
         act(frozenset(name for name in unsure if name is not None))
 
     deadline = max(deadline, broker.groups.now().boot_ns + LOOK_NS)
-    put = gather(len(missing), told)
+    put = gather(len(missing), on_answers)
     for index, name in enumerate(missing):
         _Question(broker, request, name, deadline, partial(put, index)).ask()
 
@@ -114,13 +114,13 @@ def _could_be(broker: Broker, name: str) -> bool:
 
 @attrs.frozen(eq=False)
 class _Question:
-    """`told` is told the name if nobody could say, else None."""
+    """`on_answer` gets the name if nobody could say, else None."""
 
     broker: Broker
     request: Request
     name: str
     deadline: int
-    told: Callable[[str | None], None]
+    on_answer: Callable[[str | None], None]
 
     def ask(self) -> None:
         broker = self.broker
@@ -132,19 +132,19 @@ class _Question:
     def _answered(self, seen: Slot, answer: Answer | None) -> None:
         registry = self.broker.registry
         if answer is None:
-            self.told(self.name)
+            self.on_answer(self.name)
             return
         result = answer.result
         if not isinstance(result, Refused) or result.reason is not Refusal.OVERTAKEN:
-            self.told(None)
+            self.on_answer(None)
             return
         again = guarded(self.broker, self.request, self._look)
         self.broker.delayed_operations.until(lambda: registry.applied > seen, self.deadline, again)
 
     def _look(self) -> None:
         if self.broker.registry.topic(self.name) is not None:
-            self.told(None)
+            self.on_answer(None)
         elif self.broker.groups.now().boot_ns < self.deadline:
             self.ask()
         else:
-            self.told(self.name)
+            self.on_answer(self.name)

@@ -87,26 +87,26 @@ def _reassign_known(
     named: Sequence[tuple[Place, list[int] | None]],
 ) -> None:
     answers: dict[Place, Verdict] = {}
-    wishes: dict[Place, _Reassignment] = {}
+    requested: dict[Place, _Reassignment] = {}
     for place, replicas in named:
-        if place in answers or place in wishes:
-            wishes.pop(place, None)
+        if place in answers or place in requested:
+            requested.pop(place, None)
             answers[place] = TWICE
             continue
         reassignment = _requested(broker, place, replicas)
         if isinstance(reassignment, Verdict):
             answers[place] = reassignment
         else:
-            wishes[place] = reassignment
-    for place in _contradictory(wishes):
+            requested[place] = reassignment
+    for place in _contradictory(requested):
         answers[place] = Verdict(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "it shares its group with another partition that is to go elsewhere",
         )
-        del wishes[place]
+        del requested[place]
     order = list(dict.fromkeys(place for place, _ in named))
     _carry_out(
-        broker, request, message.timeout_ms, wishes, partial(_merge, request, order, answers)
+        broker, request, message.timeout_ms, requested, partial(_merge, request, order, answers)
     )
 
 
@@ -134,9 +134,9 @@ def _problem(
         return Verdict(error, f"the partition lives in group {group}, {text}")
 
     if not wanted or group == REGISTRY_GROUP:
-        told = ", ".join(map(str, sorted(wanted or broker.groups.members(group))))
+        members = ", ".join(map(str, sorted(wanted or broker.groups.members(group))))
         return wrong(
-            f"whose members are {told}: name all of them, and first the one that is to be its "
+            f"whose members are {members}: name all of them, and first the one that is to be its "
             "master"
         )
     if not replicas or len(set(replicas)) < len(replicas):
@@ -179,12 +179,14 @@ def _set_before(broker: Broker, group: GroupId) -> tuple[NodeId, ...] | None:
     return None
 
 
-def _contradictory(wishes: Mapping[Place, _Reassignment]) -> list[Place]:
+def _contradictory(requested: Mapping[Place, _Reassignment]) -> list[Place]:
     """Partitions of one group that are to go to different nodes."""
     targets: dict[GroupId, set[_Reassignment]] = defaultdict(set)
-    for reassignment in wishes.values():
+    for reassignment in requested.values():
         targets[reassignment.group].add(reassignment)
-    return [place for place, reassignment in wishes.items() if len(targets[reassignment.group]) > 1]
+    return [
+        place for place, reassignment in requested.items() if len(targets[reassignment.group]) > 1
+    ]
 
 
 # ---- what is done --------------------------------------------------------------------------------
@@ -194,15 +196,15 @@ def _carry_out(
     broker: Broker,
     request: Request,
     timeout_ms: int,
-    wishes: Mapping[Place, _Reassignment],
+    requested: Mapping[Place, _Reassignment],
     finish: Callable[[Mapping[Place, Verdict]], None],
 ) -> None:
     """Once for each group; every partition of it gets its verdict."""
-    groups = list(dict.fromkeys(wishes.values()))
+    groups = list(dict.fromkeys(requested.values()))
 
     def decided(verdicts: Sequence[Verdict]) -> None:
         of = dict(zip(groups, verdicts, strict=True))
-        finish({place: of[reassignment] for place, reassignment in wishes.items()})
+        finish({place: of[reassignment] for place, reassignment in requested.items()})
 
     put = gather(len(groups), decided)
     deadline = deadline_of(broker, timeout_ms)

@@ -115,8 +115,8 @@ class Change:
 
     def _judged(self, verdict: Verdict) -> None:
         if verdict.error == ErrorCode.NONE:
-            told = self._guarded(partial(self._tell_everywhere, verdict))
-            self.broker.delayed_operations.until(self.here, self.deadline, told)
+            when_here = self._guarded(partial(self._tell_everywhere, verdict))
+            self.broker.delayed_operations.until(self.here, self.deadline, when_here)
         else:
             self._guarded(self.decide)(verdict)
 
@@ -127,8 +127,8 @@ class Change:
             self.decide(TIMED_OUT)
 
     def _tell_everywhere(self, verdict: Verdict) -> None:
-        told = self._guarded(partial(self.decide, verdict))
-        once_everywhere(self.broker, self.deadline, told)
+        when_everywhere = self._guarded(partial(self.decide, verdict))
+        once_everywhere(self.broker, self.deadline, when_everywhere)
 
     def _guarded(self, act: Callable[..., None]) -> Callable[..., None]:
         return guarded(self.broker, self.request, act)

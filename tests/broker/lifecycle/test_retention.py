@@ -126,10 +126,10 @@ def test_nothing_goes_that_is_still_wanted(
 
 
 def tick(world: DataWorld, node: int = 1, times: int = 1) -> None:
-    world[node].broker.retainer.tick(world.cluster.clock.now())  # the first pass waits as well
+    world[node].broker.retention.tick(world.cluster.clock.now())  # the first pass waits as well
     for _ in range(times):
         world.cluster.clock.boot_ns += 10_000 * MS
-        world[node].broker.retainer.tick(world.cluster.clock.now())
+        world[node].broker.retention.tick(world.cluster.clock.now())
         world.settle()
 
 
@@ -213,13 +213,13 @@ def test_a_pass_looks_at_a_bounded_number_of_partitions_at_a_time(
     world = aged_world(retention_ms="3600000")
     for partition_index in range(1, 4):
         world.produce(1, partition_index, batch("x", at_ms=-4_000_000))
-    retainer = world[1].broker.retainer
-    retainer.tick(world.cluster.clock.now())
+    retention = world[1].broker.retention
+    retention.tick(world.cluster.clock.now())
     assert world[1].statistics.retention_trims == 0, "a start has other things to do"
     world.cluster.clock.boot_ns += 10_000 * MS
     moved = []
     for _ in range(6):
-        retainer.tick(world.cluster.clock.now())
+        retention.tick(world.cluster.clock.now())
         world.settle()
         moved.append(world[1].statistics.retention_trims)
     assert moved == [1, 2, 3, 4, 4, 4]
@@ -232,5 +232,5 @@ def test_sizes_are_those_of_all_partitions_here_in_log_and_cold_store() -> None:
     world.settle_log(2)
     for node in (1, 2):
         tick(world, node=node)
-        size = world[node].broker.retainer.sizes[TOPIC]
+        size = world[node].broker.retention.sizes[TOPIC]
         assert (size.records, size.bytes) == (4, 4 * len(batch("x")))

@@ -213,7 +213,7 @@ class Reader(WaitingFetch):
     looked: list[int] = attrs.field(factory=list)
     satisfied: bool = True
 
-    def woken(self) -> bool:
+    def try_complete(self) -> bool:
         self.looked.append(1)
         return self.satisfied
 

@@ -4,7 +4,7 @@ from typing import Any, Final, cast
 
 import pytest
 
-from broker.requests.refusals import CONSUMER_GROUPS_FROM, at_the_top
+from broker.requests.refusals import CONSUMER_GROUPS_FROM, top_level_error
 from wire.apis import APIS, ApiKey, RequestHeader, decode_response, encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.offsets import OffsetFetchResponse
@@ -34,16 +34,16 @@ def told(header: RequestHeader, answer: Any) -> Any:
 def test_no_answer_without_its_error(key: ApiKey, version: int) -> None:
     """What a version does not have is not sent: the rest would say that nothing is there."""
     header = header_of(key, version)
-    answer = at_the_top(header, NOTHING, ERROR)
+    answer = top_level_error(header, NOTHING, ERROR)
     if answer is not None:
         assert told(header, answer).error_code == ERROR
 
 
-def test_versions_with_an_error_at_the_top_use_it() -> None:
+def test_versions_with_an_error_top_level_error_use_it() -> None:
     tried = [(ApiKey.METADATA, 13), (ApiKey.FETCH, 7), (ApiKey.OFFSET_FETCH, 7)]
-    assert all(at_the_top(header_of(*one), NOTHING, ERROR) is not None for one in tried)
+    assert all(top_level_error(header_of(*one), NOTHING, ERROR) is not None for one in tried)
     silent = [(ApiKey.METADATA, 12), (ApiKey.FETCH, 6), (ApiKey.OFFSET_FETCH, 1)]
-    assert all(at_the_top(header_of(*one), NOTHING, ERROR) is None for one in silent)
+    assert all(top_level_error(header_of(*one), NOTHING, ERROR) is None for one in silent)
 
 
 @pytest.mark.parametrize("version", [8, 9])
@@ -54,11 +54,11 @@ def test_a_consumer_group_is_told_that_its_offsets_are_not(version: int) -> None
     name = "gruppe-ü".encode()
     frame = memoryview(b"head" + bytes((2, len(name) + 1)) + name + b"the first of many topics")
     header = header_of(ApiKey.OFFSET_FETCH, version, at=4)
-    answer = at_the_top(header, frame, ERROR)
+    answer = top_level_error(header, frame, ERROR)
     (group,) = cast(OffsetFetchResponse, told(header, answer)).groups
     assert (group.group_id, group.error_code) == ("gruppe-ü", ERROR)
 
 
 @pytest.mark.parametrize("body", [b"", b"\x02", b"\x02\x09short", b"\x02\x03\xff\xfe", b"\x02\x00"])
 def test_what_names_no_consumer_group_loses_its_connection(body: bytes) -> None:
-    assert at_the_top(header_of(ApiKey.OFFSET_FETCH, 8), memoryview(body), ERROR) is None
+    assert top_level_error(header_of(ApiKey.OFFSET_FETCH, 8), memoryview(body), ERROR) is None

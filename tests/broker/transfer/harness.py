@@ -19,7 +19,7 @@ from broker.transfer.effects import (
     Repair,
     Restart,
     Save,
-    Settle,
+    TierAll,
 )
 from broker.transfer.effects import Send as SendIt
 from broker.transfer.messages import AskData, AskManifest, AskState, Message, Part, RefusalReason
@@ -213,8 +213,8 @@ class World:
         if not self._disk:
             return False
         effect, mine = self._disk.popleft(), self.mine
-        if isinstance(effect, Settle):
-            self.sink.settled(self.now_ns, effect.group)
+        if isinstance(effect, TierAll):
+            self.sink.tiered(self.now_ns, effect.group)
         elif isinstance(effect, Restart):
             mine.logs[effect.uid] = []
         elif isinstance(effect, Append):

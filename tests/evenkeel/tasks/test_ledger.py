@@ -17,11 +17,10 @@ from evenkeel.tasks.notes import (
     NAME_BYTES_MAX,
     TASKS_MAX,
     Acquire,
-    Alive,
     Checkpoint,
     Evict,
+    Expire,
     Finish,
-    Gone,
     Join,
     Leave,
     Note,
@@ -29,6 +28,7 @@ from evenkeel.tasks.notes import (
     Notify,
     Plan,
     Release,
+    Renew,
     Running,
     Snapshot,
     Stopped,
@@ -119,11 +119,11 @@ def test_who_gave_a_sign_of_life_is_not_gone(story: Story) -> None:
     """The heart of it: whoever of the two came first in the ledger is right."""
     story.acquire("q", "c")
     seen = story.ledger.members["q"].alive
-    assert story.says(Alive(by="q", beat=1))
-    assert not story.says(Gone(by="p", member="q", alive=seen))
+    assert story.says(Renew(by="q", beat=1))
+    assert not story.says(Expire(by="p", member="q", alive=seen))
     assert story.ledger.holds("q", "c")
-    assert story.says(Gone(by="p", member="q", alive=story.ledger.members["q"].alive))
-    assert not story.says(Alive(by="q", beat=2))
+    assert story.says(Expire(by="p", member="q", alive=story.ledger.members["q"].alive))
+    assert not story.says(Renew(by="q", beat=2))
     assert "c" not in story.ledger.locks
 
 
@@ -133,7 +133,7 @@ def test_C9_who_is_evicted_cannot_renew_its_lease_but_keeps_its_locks_until_it_i
     story.acquire("q", "c")
     assert not story.says(Evict(by="q", member="p", version=1)), "only the leader evicts"
     assert story.says(Evict(by="p", member="q", version=1))
-    assert not story.says(Alive(by="q", beat=1))
+    assert not story.says(Renew(by="q", beat=1))
     assert story.ledger.holds("q", "c")
     assert not story.says(Acquire(by="q", version=1, tasks=("d",)))
     assert story.says(Leave(by="q"))
@@ -145,7 +145,7 @@ def test_C9_who_has_acknowledged_is_not_evicted_by_a_leader_that_was_slow_to_rea
 ) -> None:
     assert story.says(Stopped(by="q", version=1))
     assert not story.says(Evict(by="p", member="q", version=1))
-    assert story.says(Alive(by="q", beat=1))
+    assert story.says(Renew(by="q", beat=1))
 
 
 def test_C9_who_was_late_for_a_plan_of_before_is_not_evicted_for_it(story: Story) -> None:

@@ -7,18 +7,18 @@ import pytest
 
 from evenkeel.errors import ConfigurationError
 from evenkeel.tasks.config import MS, TaskGroupConfig, Timing
-from evenkeel.tasks.member import Effect, Member, Over, Phase, Roll, Start, Stop, Write
+from evenkeel.tasks.member import CoordinatorView, Effect, Member, Over, Phase, Start, Stop, Write
 from evenkeel.tasks.notes import (
     Acquire,
-    Alive,
     Evict,
-    Gone,
+    Expire,
     Join,
     Leave,
     Note,
     Notify,
     Plan,
     Release,
+    Renew,
     Running,
     Stopped,
     Submit,
@@ -65,7 +65,7 @@ class Alone:
     def leads(self, now_ms: int, *tasks: str) -> None:
         """It is the only one, and runs these tasks."""
         self.reads(now_ms)
-        self.take(self.member.told(now_ms * MS, Roll(1, "m-1", ("m-1",))))
+        self.take(self.member.on_coordinator_view(now_ms * MS, CoordinatorView(1, "m-1", ("m-1",))))
         self.reads(now_ms, Submit(by="x", tasks=tasks))
         while self.waiting:
             self.reads(now_ms)
@@ -82,7 +82,7 @@ def test_the_lease_counts_from_when_it_was_asked_for() -> None:
     assert alone.member.phase is Phase.IN
     assert alone.member.until_ns == LEASE_NS
     alone.ticks(200)
-    assert alone.waiting == [Alive(by="m-1", beat=1)]
+    assert alone.waiting == [Renew(by="m-1", beat=1)]
     alone.reads(390)
     assert alone.member.until_ns == 200 * MS + LEASE_NS
 
@@ -188,9 +188,9 @@ def test_others_are_declared_gone_a_lease_after_they_were_heard_of() -> None:
     alive = alone.member.ledger.members["other"].alive
     alone.waiting.clear()
     alone.ticks(499)
-    assert not any(isinstance(note, Gone) for note in alone.waiting)
+    assert not any(isinstance(note, Expire) for note in alone.waiting)
     alone.ticks(500)
-    assert Gone(by="m-1", member="other", alive=alive) in alone.waiting
+    assert Expire(by="m-1", member="other", alive=alive) in alone.waiting
 
 
 def test_C1_a_follower_buries_a_leader_that_nobody_else_buries() -> None:
@@ -199,13 +199,15 @@ def test_C1_a_follower_buries_a_leader_that_nobody_else_buries() -> None:
     alone = Alone()
     alone.reads(10)
     alone.reads(100, Join(by="other", lease_ms=400, metadata={}))
-    alone.take(alone.member.told(100 * MS, Roll(1, "other", ("other", "m-1"))))
+    alone.take(
+        alone.member.on_coordinator_view(100 * MS, CoordinatorView(1, "other", ("other", "m-1")))
+    )
     assert not alone.member.is_leader
     alone.waiting.clear()
     alone.ticks(500 + TIMING.renew_ms - 1)
-    assert not any(isinstance(note, Gone) for note in alone.waiting)
+    assert not any(isinstance(note, Expire) for note in alone.waiting)
     alone.ticks(500 + TIMING.renew_ms)
-    assert Gone(by="m-1", member="other", alive=1) in alone.waiting
+    assert Expire(by="m-1", member="other", alive=1) in alone.waiting
 
 
 def test_A15_who_stops_says_so_and_need_not_be_declared_gone() -> None:
@@ -225,7 +227,9 @@ def test_C9_who_does_not_acknowledge_in_time_is_evicted() -> None:
     alone = Alone()
     alone.leads(10, "a", "b")
     alone.reads(20, Join(by="slow", lease_ms=5000, metadata={}))
-    alone.take(alone.member.told(20 * MS, Roll(2, "m-1", ("m-1", "slow"))))
+    alone.take(
+        alone.member.on_coordinator_view(20 * MS, CoordinatorView(2, "m-1", ("m-1", "slow")))
+    )
     while alone.waiting:
         alone.reads(20)
         for run in [one for one in alone.effects if isinstance(one, Stop)]:
@@ -322,7 +326,7 @@ def test_A11_A14_a_follower_only_listens_and_tasks_may_come_late() -> None:
     world.run(200)
     assert shares(world) == {"p": "12", "q": "34"}
     of_follower = {type(note) for note in map(decode, world.records) if note.by == "q-0"}
-    assert of_follower == {Join, Alive, Acquire, Release, Stopped, Running}
+    assert of_follower == {Join, Renew, Acquire, Release, Stopped, Running}
 
 
 def test_A15_the_last_one_gets_everything() -> None:
@@ -332,7 +336,7 @@ def test_A15_the_last_one_gets_everything() -> None:
         world.run(200)
     assert shares(world) == {"r": "12345"}
     assert [note.by for note in notes(world, Leave)] == ["p-0", "q-0"]
-    assert notes(world, Gone) == []
+    assert notes(world, Expire) == []
     assert world.processes["r"].member.ledger.members.keys() == {"r-0"}
     leaders = [view.leader for view in notes(world, View) if isinstance(view, View)]
     assert leaders[-1] == "r-0"

@@ -111,7 +111,7 @@ def lease_from_when_it_is_read(self: Member, beat: int) -> None:
 def impatient(self: Member, now_ns: int) -> None:
     for name, member in self.ledger.members.items():
         if name != self.name and now_ns >= self._seen.setdefault(name, now_ns) + 300 * MS:
-            self._write(machine.Gone(by=self.name, member=name, alive=member.alive))
+            self._write(machine.Expire(by=self.name, member=name, alive=member.alive))
 
 
 def start_without_reading(self: Member) -> None:
@@ -125,7 +125,7 @@ def start_without_reading(self: Member) -> None:
     ("name", "bug"),
     [
         ("_renewed", lease_from_when_it_is_read),
-        ("_declare_gone", impatient),
+        ("_declare_expired", impatient),
         ("_take_and_start", start_without_reading),
     ],
 )

@@ -17,7 +17,17 @@ import attrs
 
 from evenkeel.tasks.config import MS, Timing
 from evenkeel.tasks.ledger import Ledger
-from evenkeel.tasks.member import Effect, Member, Over, Phase, Roll, Start, Stop, Trim, Write
+from evenkeel.tasks.member import (
+    CoordinatorView,
+    Effect,
+    Member,
+    Over,
+    Phase,
+    Start,
+    Stop,
+    Trim,
+    Write,
+)
 from evenkeel.tasks.notes import Note, decode, encode
 from evenkeel.tasks.sharding import Contiguous, Election, Sharding, coordinators_choice
 
@@ -46,7 +56,7 @@ class Process:
     closing: bool = False
     read_at: int = 0
     """Offset of the next record it reads."""
-    inbox: list[tuple[int, Roll]] = attrs.Factory(list)
+    inbox: list[tuple[int, CoordinatorView]] = attrs.Factory(list)
     outbox: list[tuple[int, Note]] = attrs.Factory(list)
     stops: dict[str, tuple[int, int]] = attrs.Factory(dict)
     heard_ms: int = 0
@@ -189,9 +199,11 @@ class World:
 
     def _hear(self, process: Process) -> None:
         while process.inbox and process.inbox[0][0] <= self.now_ms and not self._cut(process):
-            _, roll = process.inbox.pop(0)
+            _, view = process.inbox.pop(0)
             if process.in_group:
-                self._carry_out(process, process.member.told(self._clock(process), roll))
+                self._carry_out(
+                    process, process.member.on_coordinator_view(self._clock(process), view)
+                )
 
     def _finish_stops(self, process: Process) -> None:
         for task, (when, token) in list(process.stops.items()):
@@ -252,11 +264,11 @@ class World:
         candidates = [one.member.ledger.candidate(one.member.name) for one in there]
         leader = self.election(candidates, names[0])
         read_up_to = max(one.member.ledger.members[one.member.name].joined for one in there) + 1
-        roll = Roll(self.generation, leader, names, read_up_to)
+        view = CoordinatorView(self.generation, leader, names, read_up_to)
         for process in there:
             late = self.dice.randrange(300 if self.dice.random() < self.trouble * 0.2 else 5)
             last = process.inbox[-1][0] if process.inbox else 0
-            process.inbox.append((max(last, self.now_ms + late), roll))
+            process.inbox.append((max(last, self.now_ms + late), view))
 
     # -- trouble, and what must never be ----------------------------------------------------------
 

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Final, NamedTuple
 
 from balancer.planner.planner import even_placement, solve
-from balancer.planner.problem import Evenness, GroupNeed, NodeOffer, Problem, Wishes
+from balancer.planner.problem import Evenness, GroupNeed, NodeOffer, Objectives, Problem
 from balancer.registry.load import ClusterLoad, GroupLoad, LoadReport
 from paxos.ids import MS, GroupId, Incarnation, NodeId, Now
 from pipeline.placement.logic import GroupCost, Measure, Rules, Timing, Weighed, measure_of, weigh
@@ -131,7 +131,7 @@ class Planner:
             self._over_since = second
         rested = second - self._planned_at >= PAUSE_S
         if rested and second - self._over_since >= SUSTAIN_S:
-            plan = solve(self._problem(weights, Wishes().tolerance_percent))
+            plan = solve(self._problem(weights, Objectives().tolerance_percent))
             self.moves += len(plan.moves)
             self.placement = dict(plan.placement)
             self._planned_at, self._over_since = second, None
@@ -141,7 +141,7 @@ class Planner:
             nodes=tuple(map(NodeOffer, NODES)),
             groups=tuple(GroupNeed(group, weights[group]) for group in GROUPS),
             current=self.placement,
-            wishes=Wishes(evenness=Evenness.WEIGHT, tolerance_percent=tolerance),
+            objectives=Objectives(evenness=Evenness.WEIGHT, tolerance_percent=tolerance),
         )
 
 

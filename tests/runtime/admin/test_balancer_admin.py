@@ -232,7 +232,7 @@ async def test_the_problem_is_told_to_who_plans_elsewhere(operator: Operator) ->
     weighed = attrs.evolve(
         problem,
         groups=tuple(attrs.evolve(one, weight=wanted[str(one.group)]) for one in problem.groups),
-        wishes=attrs.evolve(problem.wishes, evenness=Evenness.WEIGHT),
+        objectives=attrs.evolve(problem.objectives, evenness=Evenness.WEIGHT),
     )
     ours = {one.group: one.target for one in solve(weighed).decisions}
     now_ms = operator.cluster[1].member.engine.now().wall_ns // 1_000_000

@@ -19,7 +19,7 @@ FOUNDERS = tuple(NodeId(node) for node in (1, 2, 3))
 
 
 @attrs.define
-class Desk:
+class Harness:
     """The admin of node 1, and what it has proposed."""
 
     admin: NodeAdmin
@@ -37,7 +37,7 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
+def harness() -> Harness:
     """Three nodes found the cluster, a fourth is added; all are up."""
     net, registry, proposed = Net(4, groups=(0, 1)), Registry(), []
     registry.apply_command(FoundCluster("test", 2, FOUNDERS, 3), 1)
@@ -51,13 +51,13 @@ def desk() -> Desk:
 
     engine: Engine = net[1].engine
     admin = NodeAdmin(engine, registry, registry.members, propose)
-    return Desk(admin, registry, net, cast("list[Command]", proposed))
+    return Harness(admin, registry, net, cast("list[Command]", proposed))
 
 
-async def test_a_node_is_added_with_its_address(desk: Desk) -> None:
-    answer = await desk.change(do="add", node=4, peer="[::1]:7094", zone="b")
+async def test_a_node_is_added_with_its_address(harness: Harness) -> None:
+    answer = await harness.change(do="add", node=4, peer="[::1]:7094", zone="b")
     assert answer.status == 200
-    (command,) = desk.proposed
+    (command,) = harness.proposed
     assert isinstance(command, AddNode)
     assert (command.node, tuple(command.peer), command.zone) == (4, ("::1", 7094), "b")
 
@@ -76,40 +76,40 @@ async def test_a_node_is_added_with_its_address(desk: Desk) -> None:
         {"do": "explode", "node": 4},
     ],
 )
-async def test_nonsense_is_refused(desk: Desk, body: dict[str, Any]) -> None:
+async def test_nonsense_is_refused(harness: Harness, body: dict[str, Any]) -> None:
     with pytest.raises(BadRequest):
-        await desk.change(**body)
-    assert desk.proposed == []
+        await harness.change(**body)
+    assert harness.proposed == []
 
 
-async def test_fewer_nodes_than_copies_need_force(desk: Desk) -> None:
-    why = await desk.refusal(do="remove", node=2)
+async def test_fewer_nodes_than_copies_need_force(harness: Harness) -> None:
+    why = await harness.refusal(do="remove", node=2)
     assert "2 nodes would be left, and every Paxos group has 3 copies: add a node first" in why
-    assert (await desk.change(do="remove", node=2, force=True)).status == 200
-    assert desk.proposed == [RemoveNode(NodeId(2))]
+    assert (await harness.change(do="remove", node=2, force=True)).status == 200
+    assert harness.proposed == [RemoveNode(NodeId(2))]
 
 
-async def test_a_group_without_a_majority_needs_force(desk: Desk) -> None:
+async def test_a_group_without_a_majority_needs_force(harness: Harness) -> None:
     """A fourth node makes room; but one of the others does not run."""
-    registry = desk.registry
+    registry = harness.registry
     peer = register(4, 1).peer
     registry.apply_command(AddNode(NodeId(4), peer), 3)
     registry.apply_command(register(4, 1), 4)
     for node in (2, 4):
-        desk.net.crash(node)
-    desk.net.system.advance(10_000 * MS)
-    desk.net.advance(500)
-    why = await desk.refusal(do="remove", node=3)
+        harness.net.crash(node)
+    harness.net.system.advance(10_000 * MS)
+    harness.net.advance(500)
+    why = await harness.refusal(do="remove", node=3)
     assert "the registry would have no majority: only 1 of its other members run" in why
     registry.apply_command(NoteMembers(GroupId(0), Slot(9), (NodeId(1), NodeId(3))), 5)
-    assert "no majority" in await desk.refusal(do="remove", node=3)
-    assert desk.proposed == []
+    assert "no majority" in await harness.refusal(do="remove", node=3)
+    assert harness.proposed == []
 
 
-async def test_what_there_is(desk: Desk) -> None:
-    desk.registry.apply_command(AddNode(NodeId(4), register(4, 1).peer, "b"), 3)
-    desk.registry.apply_command(RemoveNode(NodeId(3)), 4)
-    view = json.loads((await desk.admin.show(None)).body)
+async def test_what_there_is(harness: Harness) -> None:
+    harness.registry.apply_command(AddNode(NodeId(4), register(4, 1).peer, "b"), 3)
+    harness.registry.apply_command(RemoveNode(NodeId(3)), 4)
+    view = json.loads((await harness.admin.show(None)).body)
     assert [(row["id"], row["life"], row["groups"]) for row in view["nodes"]] == [
         (1, "active", 3),
         (2, "active", 3),

@@ -31,7 +31,7 @@ SECOND_NS = 1_000 * MS
 ENDINGS = ("client gone", "client closed")
 
 
-class Desk:
+class Harness:
     """A node's client side with a broker that answers when the test says so."""
 
     def __init__(self, **limits: int) -> None:
@@ -97,22 +97,22 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    with opened() as desk:
-        yield desk
+def harness() -> Iterator[Harness]:
+    with opened() as harness:
+        yield harness
 
 
 @contextmanager
-def opened(**limits: int) -> Iterator[Desk]:
-    desk = Desk(**limits)
+def opened(**limits: int) -> Iterator[Harness]:
+    harness = Harness(**limits)
     try:
-        yield desk
-        desk.clients.close_all("the test is over")
-        assert desk.clients.unanswered_bytes == 0, "the account of the node is settled"
-        assert not desk.clients.connections
-        assert desk.plane.callbacks == {}
+        yield harness
+        harness.clients.close_all("the test is over")
+        assert harness.clients.unanswered_bytes == 0, "the account of the node is settled"
+        assert not harness.clients.connections
+        assert harness.plane.callbacks == {}
     finally:
-        desk.tcp.close()
+        harness.tcp.close()
 
 
 def closed_by_us(client: socket.socket) -> bool:
@@ -133,143 +133,143 @@ def test_answers_leave_in_the_order_of_the_requests(
     count: int, seed: int, answerless: set[int]
 ) -> None:
     """Whatever the order in which they are ready, and with requests between that get no answer."""
-    with opened() as desk:
-        client = desk.connect()
+    with opened() as harness:
+        client = harness.connect()
         client.sendall(b"".join(frame(b"%d" % number) for number in range(count)))
-        desk.until_asked(count)
+        harness.until_asked(count)
         turns, dice = list(range(count)), Random(seed)
         dice.shuffle(turns)
         for turn in turns:
             if turn in answerless:
-                desk.asked[turn][1].nothing()
+                harness.asked[turn][1].nothing()
             else:
-                desk.answer(turn)
+                harness.answer(turn)
             if dice.random() < 0.5:
-                desk.clients.flush()
-        desk.clients.flush()
+                harness.clients.flush()
+        harness.clients.flush()
         expected = b"".join(frame(b"%d" % n) for n in range(count) if n not in answerless)
         assert receive(client, len(expected)) == expected
 
 
-def test_an_answer_waits_for_those_before_it(desk: Desk) -> None:
-    client = desk.connect()
+def test_an_answer_waits_for_those_before_it(harness: Harness) -> None:
+    client = harness.connect()
     client.sendall(frame(b"slow") + frame(b"quick"))
-    desk.until_asked(2)
-    desk.answer(1)
-    desk.clients.flush()
+    harness.until_asked(2)
+    harness.answer(1)
+    harness.clients.flush()
     client.setblocking(False)
     with pytest.raises(BlockingIOError):
         client.recv(1)
     client.setblocking(True)
-    desk.answer(0)
-    desk.clients.flush()
+    harness.answer(0)
+    harness.clients.flush()
     assert receive(client, 17) == frame(b"slow") + frame(b"quick")
 
 
-def test_acks_0_gets_nothing_and_holds_up_nobody(desk: Desk) -> None:
-    client = desk.connect()
+def test_acks_0_gets_nothing_and_holds_up_nobody(harness: Harness) -> None:
+    client = harness.connect()
     client.sendall(frame(b"acks=0") + frame(b"next"))
-    desk.until_asked(2)
-    desk.answer(1)
-    desk.asked[0][1].nothing()
-    desk.clients.flush()
+    harness.until_asked(2)
+    harness.answer(1)
+    harness.asked[0][1].nothing()
+    harness.clients.flush()
     assert receive(client, 8) == frame(b"next")
-    assert desk.clients.unanswered_bytes == 0
+    assert harness.clients.unanswered_bytes == 0
 
 
-def test_clients_do_not_wait_for_each_other(desk: Desk) -> None:
-    slow, quick = desk.connect(), desk.connect()
+def test_clients_do_not_wait_for_each_other(harness: Harness) -> None:
+    slow, quick = harness.connect(), harness.connect()
     slow.sendall(frame(b"slow"))
-    desk.until_asked(1)
+    harness.until_asked(1)
     quick.sendall(frame(b"quick"))
-    desk.until_asked(2)
-    desk.answer(1)
-    desk.clients.flush()
+    harness.until_asked(2)
+    harness.answer(1)
+    harness.clients.flush()
     assert receive(quick, 9) == frame(b"quick")
 
 
-def test_a_request_is_answered_once(desk: Desk) -> None:
-    client = desk.connect()
+def test_a_request_is_answered_once(harness: Harness) -> None:
+    client = harness.connect()
     client.sendall(frame(b"x"))
-    desk.until_asked(1)
-    desk.answer(0)
+    harness.until_asked(1)
+    harness.answer(0)
     with pytest.raises(AssertionError, match="answered once"):
-        desk.answer(0)
+        harness.answer(0)
     with pytest.raises(AssertionError, match="answered once"):
-        desk.asked[0][1].nothing()
+        harness.asked[0][1].nothing()
 
 
 # -- the end of a connection ----------------------------------------------------------------------
 
 
-def test_answers_to_nobody_are_harmless(desk: Desk) -> None:
+def test_answers_to_nobody_are_harmless(harness: Harness) -> None:
     """The client has gone; what it asked for comes true later, and counts for nothing."""
-    client = desk.connect()
+    client = harness.connect()
     client.sendall(frame(b"a") + frame(b"b") + frame(b"c"))
-    desk.until_asked(3)
-    desk.answer(0)
-    (connection,) = desk.clients.connections
+    harness.until_asked(3)
+    harness.answer(0)
+    (connection,) = harness.clients.connections
     client.close()
-    desk.plane.settle()
-    assert not desk.clients.connections
+    harness.plane.settle()
+    assert not harness.clients.connections
     assert not connection.queue, "whoever holds on to a request does not hold its answers"
-    desk.answer(1)
-    desk.asked[2][1].nothing()
-    desk.asked[0][1].close("also too late")
-    desk.clients.flush()
-    assert desk.clients.unanswered_bytes == 0
-    assert len(desk.reasons()) == 1
+    harness.answer(1)
+    harness.asked[2][1].nothing()
+    harness.asked[0][1].close("also too late")
+    harness.clients.flush()
+    assert harness.clients.unanswered_bytes == 0
+    assert len(harness.reasons()) == 1
 
 
-def test_a_request_that_cannot_be_answered_closes_its_connection(desk: Desk) -> None:
+def test_a_request_that_cannot_be_answered_closes_its_connection(harness: Harness) -> None:
     """And only that one; the reason is for the operator."""
-    bad, good = desk.connect(), desk.connect()
+    bad, good = harness.connect(), harness.connect()
     bad.sendall(frame(b"bad"))
-    desk.until_asked(1)
+    harness.until_asked(1)
     good.sendall(frame(b"good"))
-    desk.until_asked(2)
-    desk.asked[0][1].close("api key 99 is not served")
-    desk.answer(1)
-    desk.settle()
+    harness.until_asked(2)
+    harness.asked[0][1].close("api key 99 is not served")
+    harness.answer(1)
+    harness.settle()
     assert closed_by_us(bad)
-    assert desk.reasons() == ["api key 99 is not served"]
+    assert harness.reasons() == ["api key 99 is not served"]
     assert receive(good, 8) == frame(b"good")
 
 
-def test_a_frame_over_the_limit_closes_its_connection(desk: Desk) -> None:
-    bad, good = desk.connect(), desk.connect()
+def test_a_frame_over_the_limit_closes_its_connection(harness: Harness) -> None:
+    bad, good = harness.connect(), harness.connect()
     bad.sendall(b"\x7f\xff\xff\xff")
     good.sendall(frame(b"good"))
-    desk.until_asked(1)
-    desk.settle()
+    harness.until_asked(1)
+    harness.settle()
     assert closed_by_us(bad)
-    assert len(desk.clients.connections) == 1
+    assert len(harness.clients.connections) == 1
 
 
-def test_a_bug_of_ours_costs_one_connection(desk: Desk) -> None:
+def test_a_bug_of_ours_costs_one_connection(harness: Harness) -> None:
     """An exception that a handler lets out, and answers that cannot be sent: both are told loudly,
     and the others do not notice."""
 
     def fails(*_args: object) -> None:
         raise KeyError("a bug")
 
-    desk.clients.serve = fails
-    first = desk.connect()
+    harness.clients.serve = fails
+    first = harness.connect()
     first.sendall(frame(b"x"))
-    desk.settle()
+    harness.settle()
     assert closed_by_us(first)
-    desk.clients.serve = desk.serve
-    second, third = desk.connect(), desk.connect()
+    harness.clients.serve = harness.serve
+    second, third = harness.connect(), harness.connect()
     second.sendall(frame(b"x"))
-    desk.until_asked(1)
+    harness.until_asked(1)
     third.sendall(frame(b"y"))
-    desk.until_asked(2)
-    desk.asked[0][1].complete(["no bytes"])
-    desk.answer(1)
-    desk.settle()
+    harness.until_asked(2)
+    harness.asked[0][1].complete(["no bytes"])
+    harness.answer(1)
+    harness.settle()
     assert closed_by_us(second)
     assert receive(third, 5) == frame(b"y")
-    told = desk.recorder.said("request handler failed")
+    told = harness.recorder.said("request handler failed")
     assert [line["level"] for line in told] == ["error", "error"]
     assert "KeyError: 'a bug'" in told[0]["trace"]
 
@@ -277,44 +277,44 @@ def test_a_bug_of_ours_costs_one_connection(desk: Desk) -> None:
 # -- push-back ------------------------------------------------------------------------------------
 
 
-def test_a_client_with_too_many_requests_under_way_is_not_read(desk: Desk) -> None:
+def test_a_client_with_too_many_requests_under_way_is_not_read(harness: Harness) -> None:
     """The limit holds to the request; half of them answered, it is read again."""
-    client, total = desk.connect(), 2 * UNANSWERED_MAX
+    client, total = harness.connect(), 2 * UNANSWERED_MAX
     client.sendall(b"".join(frame(b"%d" % number) for number in range(total)))
-    desk.settle()
-    assert len(desk.asked) == UNANSWERED_MAX
+    harness.settle()
+    assert len(harness.asked) == UNANSWERED_MAX
     for index in range(UNANSWERED_MAX // 2):
-        desk.answer(index)
-    desk.settle()
-    assert len(desk.asked) == UNANSWERED_MAX, "not yet: it would be paused again at once"
-    desk.answer(UNANSWERED_MAX // 2)
-    desk.settle()
-    assert len(desk.asked) > UNANSWERED_MAX
+        harness.answer(index)
+    harness.settle()
+    assert len(harness.asked) == UNANSWERED_MAX, "not yet: it would be paused again at once"
+    harness.answer(UNANSWERED_MAX // 2)
+    harness.settle()
+    assert len(harness.asked) > UNANSWERED_MAX
     answered = UNANSWERED_MAX // 2 + 1
-    while answered < len(desk.asked):
-        for index in range(answered, len(desk.asked)):
-            desk.answer(index)
+    while answered < len(harness.asked):
+        for index in range(answered, len(harness.asked)):
+            harness.answer(index)
             answered += 1
-        desk.settle()
+        harness.settle()
     expected = b"".join(frame(b"%d" % number) for number in range(total))
     assert receive(client, len(expected)) == expected
 
 
-def test_a_client_with_too_many_bytes_under_way_is_not_read(desk: Desk) -> None:
-    client, big = desk.connect(), frame(bytes(16 * MIB))
+def test_a_client_with_too_many_bytes_under_way_is_not_read(harness: Harness) -> None:
+    client, big = harness.connect(), frame(bytes(16 * MIB))
     client.setblocking(False)
-    sent = pump_in(desk, client, big * 6)
-    assert len(desk.asked) == UNANSWERED_BYTES_MAX // (16 * MIB)
+    sent = pump_in(harness, client, big * 6)
+    assert len(harness.asked) == UNANSWERED_BYTES_MAX // (16 * MIB)
     assert sent < 6 * len(big)
-    assert desk.clients.unanswered_bytes == UNANSWERED_BYTES_MAX
+    assert harness.clients.unanswered_bytes == UNANSWERED_BYTES_MAX
     for index in range(3):
-        desk.answer(index, b"done")
-    desk.clients.flush()
-    assert pump_in(desk, client, (big * 6)[sent:]) == 6 * len(big) - sent
-    assert len(desk.asked) == 6
+        harness.answer(index, b"done")
+    harness.clients.flush()
+    assert pump_in(harness, client, (big * 6)[sent:]) == 6 * len(big) - sent
+    assert len(harness.asked) == 6
 
 
-def pump_in(desk: Desk, client: socket.socket, data: bytes) -> int:
+def pump_in(harness: Harness, client: socket.socket, data: bytes) -> int:
     """Send until the kernel and the node take no more; returns how much they took."""
     at, stuck = 0, 0
     view = memoryview(data)
@@ -323,143 +323,143 @@ def pump_in(desk: Desk, client: socket.socket, data: bytes) -> int:
             at += client.send(view[at : at + 4 * MIB])
             stuck = 0
         except BlockingIOError:
-            stuck += 0 if desk.plane.round(1) else 1
-            desk.clients.flush()
-    desk.settle()
+            stuck += 0 if harness.plane.round(1) else 1
+            harness.clients.flush()
+    harness.settle()
     return at
 
 
 def test_push_back_of_the_whole_node() -> None:
     """All clients together hold too much: who sends more is not read until it is less, whoever it
     was that held it, and also where that one simply goes away."""
-    with opened(pending_bytes_per_node=1000) as desk:
-        greedy, modest = desk.connect(), desk.connect()
+    with opened(pending_bytes_per_node=1000) as harness:
+        greedy, modest = harness.connect(), harness.connect()
         greedy.sendall(frame(bytes(2000)))
-        desk.until_asked(1)
+        harness.until_asked(1)
         modest.sendall(frame(b"1"))
-        desk.until_asked(2)
+        harness.until_asked(2)
         modest.sendall(frame(b"2"))
-        desk.settle()
-        assert len(desk.asked) == 2, "it is not read any more"
-        desk.answer(1)
-        desk.settle()
+        harness.settle()
+        assert len(harness.asked) == 2, "it is not read any more"
+        harness.answer(1)
+        harness.settle()
         assert receive(modest, 5) == frame(b"1"), "but it gets its answers"
-        assert len(desk.asked) == 2, "the node is still full"
-        desk.answer(0)
-        desk.settle()
-        desk.clients.look()
-        desk.settle()
-        assert len(desk.asked) == 3
+        assert len(harness.asked) == 2, "the node is still full"
+        harness.answer(0)
+        harness.settle()
+        harness.clients.look()
+        harness.settle()
+        assert len(harness.asked) == 3
 
         greedy.sendall(frame(bytes(2000)))
-        desk.until_asked(4)
-        desk.answer(2)
+        harness.until_asked(4)
+        harness.answer(2)
         modest.sendall(frame(b"3"))
-        desk.until_asked(5)
-        desk.answer(4)
+        harness.until_asked(5)
+        harness.answer(4)
         modest.sendall(frame(b"4"))
-        desk.settle()
-        assert len(desk.asked) == 5
+        harness.settle()
+        assert len(harness.asked) == 5
         greedy.close()
-        desk.settle()
-        desk.clients.look()
-        desk.clients.flush()
-        desk.settle()
-        assert len(desk.asked) == 6
+        harness.settle()
+        harness.clients.look()
+        harness.clients.flush()
+        harness.settle()
+        assert len(harness.asked) == 6
 
 
 def test_a_client_that_is_pushed_back_and_leaves_is_forgotten() -> None:
-    with opened(pending_bytes_per_node=1000) as desk:
-        greedy, modest = desk.connect(), desk.connect()
+    with opened(pending_bytes_per_node=1000) as harness:
+        greedy, modest = harness.connect(), harness.connect()
         greedy.sendall(frame(bytes(2000)))
-        desk.until_asked(1)
+        harness.until_asked(1)
         modest.sendall(frame(b"x"))
-        desk.until_asked(2)
-        desk.answer(1)
-        desk.settle()
-        _, waiting = desk.clients.backpressure[None].clients
+        harness.until_asked(2)
+        harness.answer(1)
+        harness.settle()
+        _, waiting = harness.clients.backpressure[None].clients
         assert waiting.paused
         waiting.close("gone")
-        assert waiting not in desk.clients.backpressure[None].clients
+        assert waiting not in harness.clients.backpressure[None].clients
 
 
 def test_nothing_overtakes_what_is_still_being_looked_at() -> None:
     """Not read until everything has been looked at, whatever else would let it go on."""
-    with opened() as desk:
-        client, other = desk.connect(), desk.connect()
+    with opened() as harness:
+        client, other = harness.connect(), harness.connect()
 
         def look(reply: Reply) -> None:
             reply.stop_reading()
             reply.stop_reading()
 
-        desk.on_asked = look
+        harness.on_asked = look
         client.sendall(frame(b"1") + frame(b"2") + frame(b"3"))
-        desk.until_asked(1)
-        desk.settle()
-        assert len(desk.asked) == 1, "not even what was received already is handed on"
-        desk.on_asked = lambda reply: None
+        harness.until_asked(1)
+        harness.settle()
+        assert len(harness.asked) == 1, "not even what was received already is handed on"
+        harness.on_asked = lambda reply: None
         other.sendall(frame(b"x"))
-        desk.until_asked(2)
-        _, first = desk.asked[0]
+        harness.until_asked(2)
+        _, first = harness.asked[0]
         first.read_on()
-        desk.answer(0)
-        desk.settle()
+        harness.answer(0)
+        harness.settle()
         assert receive(client, 5) == frame(b"1")
-        assert len(desk.asked) == 2, "answered, but one batch is still being looked at"
+        assert len(harness.asked) == 2, "answered, but one batch is still being looked at"
         first.read_on()
-        desk.settle()
-        assert [data for data, _ in desk.asked[2:]] == [b"2", b"3"]
+        harness.settle()
+        assert [data for data, _ in harness.asked[2:]] == [b"2", b"3"]
 
 
 def test_who_goes_away_meanwhile_is_forgotten() -> None:
-    with opened() as desk:
-        client = desk.connect()
-        desk.on_asked = lambda reply: reply.stop_reading()
+    with opened() as harness:
+        client = harness.connect()
+        harness.on_asked = lambda reply: reply.stop_reading()
         client.sendall(frame(b"1"))
-        desk.until_asked(1)
-        _, first = desk.asked[0]
+        harness.until_asked(1)
+        _, first = harness.asked[0]
         first.close("gone")
-        desk.settle()
+        harness.settle()
         first.read_on()
-        desk.settle()
+        harness.settle()
         assert closed_by_us(client)
-        assert not desk.clients.connections
+        assert not harness.clients.connections
 
 
 # -- how many -------------------------------------------------------------------------------------
 
 
-def test_connections_of_one_address_are_limited(desk: Desk) -> None:
+def test_connections_of_one_address_are_limited(harness: Harness) -> None:
     """One client that leaks connections does not lock the others out."""
-    friends = [desk.customer("10.0.0.1") for _ in range(5)]
-    refused = desk.connect("10.0.0.1")
+    friends = [harness.customer("10.0.0.1") for _ in range(5)]
+    refused = harness.connect("10.0.0.1")
     assert closed_by_us(refused)
-    other = desk.connect("10.0.0.2")
+    other = harness.connect("10.0.0.2")
     other.sendall(frame(b"x"))
-    desk.until_asked(1)
+    harness.until_asked(1)
     friends[0].close()
-    desk.settle()
-    desk.connect("10.0.0.1")
-    clients = desk.clients
+    harness.settle()
+    harness.connect("10.0.0.1")
+    clients = harness.clients
     assert (clients.accepted_total, clients.refused_total) == (7, 1)
     assert len(clients.connections) == 6
 
 
-def test_connections_are_limited(desk: Desk) -> None:
+def test_connections_are_limited(harness: Harness) -> None:
     for number in range(10):
-        desk.customer(f"10.0.0.{number}")
-    assert closed_by_us(desk.connect("10.0.0.99"))
+        harness.customer(f"10.0.0.{number}")
+    assert closed_by_us(harness.connect("10.0.0.99"))
 
 
-def test_refusals_are_logged_once_a_second(desk: Desk) -> None:
+def test_refusals_are_logged_once_a_second(harness: Harness) -> None:
     """A flood of connections must not become a flood of lines."""
     for _ in range(5):
-        desk.customer()
+        harness.customer()
     for _ in range(3):
-        desk.connect()
-    desk.system.advance(2 * SECOND_NS)
-    desk.connect()
-    told = desk.recorder.said("client refused")
+        harness.connect()
+    harness.system.advance(2 * SECOND_NS)
+    harness.connect()
+    told = harness.recorder.said("client refused")
     assert [line["refused"] for line in told] == [1, 4]
     assert told[0]["limit"] == "limits.connections_per_ip_max"
 
@@ -467,102 +467,102 @@ def test_refusals_are_logged_once_a_second(desk: Desk) -> None:
 # -- how long -------------------------------------------------------------------------------------
 
 
-def test_a_silent_connection_is_closed(desk: Desk) -> None:
-    silent, talking = desk.customer(), desk.customer()
-    desk.pass_seconds(IDLE_S)
+def test_a_silent_connection_is_closed(harness: Harness) -> None:
+    silent, talking = harness.customer(), harness.customer()
+    harness.pass_seconds(IDLE_S)
     talking.sendall(frame(b"x"))
-    desk.until_asked(1)
-    desk.answer(0)
-    desk.settle()
-    desk.pass_seconds(2)
+    harness.until_asked(1)
+    harness.answer(0)
+    harness.settle()
+    harness.pass_seconds(2)
     assert closed_by_us(silent)
-    assert desk.reasons() == ["idle"]
-    assert len(desk.clients.connections) == 1
+    assert harness.reasons() == ["idle"]
+    assert len(harness.clients.connections) == 1
 
 
-def test_who_waits_for_an_answer_is_not_idle(desk: Desk) -> None:
+def test_who_waits_for_an_answer_is_not_idle(harness: Harness) -> None:
     """A long poll may be longer than the idle time."""
-    client = desk.connect()
+    client = harness.connect()
     client.sendall(frame(b"fetch"))
-    desk.until_asked(1)
-    desk.pass_seconds(IDLE_S + 10, every_s=10)
-    desk.answer(0)
-    desk.settle()
+    harness.until_asked(1)
+    harness.pass_seconds(IDLE_S + 10, every_s=10)
+    harness.answer(0)
+    harness.settle()
     assert receive(client, 9) == frame(b"fetch")
 
 
-def test_half_a_request_is_not_waited_for_for_ever(desk: Desk) -> None:
+def test_half_a_request_is_not_waited_for_for_ever(harness: Harness) -> None:
     """Slow loris: a request, then a byte of the next now and then, whatever else it waits for."""
-    client = desk.connect()
+    client = harness.connect()
     client.sendall(frame(b"fetch") + b"\0\0\0\x64")
-    desk.until_asked(1)
+    harness.until_asked(1)
     for _ in range(int(REQUEST_NOT_FINISHED_S) + 1):
-        assert desk.clients.connections
-        desk.pass_seconds(1)
+        assert harness.clients.connections
+        harness.pass_seconds(1)
         client.sendall(b"x")
-        desk.settle()
-    desk.pass_seconds(1)
-    assert desk.reasons() == ["a request was not finished in time"]
+        harness.settle()
+    harness.pass_seconds(1)
+    assert harness.reasons() == ["a request was not finished in time"]
 
 
-def test_a_request_after_a_long_silence_has_all_its_time(desk: Desk) -> None:
+def test_a_request_after_a_long_silence_has_all_its_time(harness: Harness) -> None:
     """The clock of a request starts with it, not with the one before."""
-    client = desk.customer()
-    desk.pass_seconds(IDLE_S - 60)
+    client = harness.customer()
+    harness.pass_seconds(IDLE_S - 60)
     whole = frame(bytes(1000))
     client.sendall(whole[:500])
-    desk.settle()
-    desk.pass_seconds(REQUEST_NOT_FINISHED_S - 5)
-    assert desk.clients.connections
+    harness.settle()
+    harness.pass_seconds(REQUEST_NOT_FINISHED_S - 5)
+    assert harness.clients.connections
     client.sendall(whole[500:])
-    desk.until_asked(1)
+    harness.until_asked(1)
 
 
-def test_every_request_has_its_own_time(desk: Desk) -> None:
+def test_every_request_has_its_own_time(harness: Harness) -> None:
     """A busy client that always has half a request in the socket when housekeeping looks."""
-    client, whole = desk.connect(), frame(bytes(100))
+    client, whole = harness.connect(), frame(bytes(100))
     client.sendall(whole[:50])
     for number in range(int(REQUEST_NOT_FINISHED_S) * 2):
-        desk.settle()
-        desk.pass_seconds(1)
+        harness.settle()
+        harness.pass_seconds(1)
         client.sendall(whole[50:] + whole[:50])
-        desk.until_asked(number + 1)
-        desk.answer(number, b"ok")
-    assert desk.clients.connections
+        harness.until_asked(number + 1)
+        harness.answer(number, b"ok")
+    assert harness.clients.connections
 
 
-def test_a_client_that_is_pushed_back_need_not_finish(desk: Desk) -> None:
+def test_a_client_that_is_pushed_back_need_not_finish(harness: Harness) -> None:
     """It is we who do not read."""
-    client = desk.connect()
+    client = harness.connect()
     client.sendall(frame(b"x") * (UNANSWERED_MAX + 5) + b"\0\0")
-    desk.settle()
-    assert len(desk.asked) == UNANSWERED_MAX
-    desk.pass_seconds(REQUEST_NOT_FINISHED_S * 3)
-    assert desk.clients.connections
+    harness.settle()
+    assert len(harness.asked) == UNANSWERED_MAX
+    harness.pass_seconds(REQUEST_NOT_FINISHED_S * 3)
+    assert harness.clients.connections
 
 
-def test_a_client_that_never_reads_loses_its_answers(desk: Desk) -> None:
+def test_a_client_that_never_reads_loses_its_answers(harness: Harness) -> None:
     """They are in our memory; one that reads slowly keeps its connection."""
-    deaf, slow = desk.connect(), desk.connect()
+    deaf, slow = harness.connect(), harness.connect()
     for index, client in enumerate((deaf, slow)):
         client.sendall(frame(b"a lot"))
-        desk.until_asked(index + 1)
-        desk.answer(index, bytes(8 * MIB))
-    desk.clients.flush()
+        harness.until_asked(index + 1)
+        harness.answer(index, bytes(8 * MIB))
+    harness.clients.flush()
     for _ in range(int(ANSWER_NOT_READ_S) + 2):
-        desk.pass_seconds(1)
+        harness.pass_seconds(1)
         slow.recv(64 * 1024)
-        desk.settle()
-    assert desk.reasons() == ["it does not read its answers"]
-    assert len(desk.clients.connections) == 1
+        harness.settle()
+    assert harness.reasons() == ["it does not read its answers"]
+    assert len(harness.clients.connections) == 1
 
 
 def test_a_fault_is_logged_for_everyone_and_a_flood_of_them_is_not() -> None:
-    with opened() as desk:
+    with opened() as harness:
         for _ in range(30):
-            desk.connect(f"10.0.0.{_}").sendall(b"\xff\xff\xff\xff")
-            desk.settle()
-        told = desk.recorder.said("client closed")
+            harness.connect(f"10.0.0.{_}").sendall(b"\xff\xff\xff\xff")
+            harness.settle()
+        told = harness.recorder.said("client closed")
         assert len(told) == FAULTS_LOGGED_PER_S
         assert told[0]["level"] == "warning"
         assert "frame" in str(told[0]["reason"])
@@ -571,17 +571,17 @@ def test_a_fault_is_logged_for_everyone_and_a_flood_of_them_is_not() -> None:
 # -- producers ------------------------------------------------------------------------------------
 
 
-def test_a_producer_is_at_home_while_its_connection_lasts(desk: Desk) -> None:
-    client = desk.connect()
+def test_a_producer_is_at_home_while_its_connection_lasts(harness: Harness) -> None:
+    client = harness.connect()
     client.sendall(frame(b"produce"))
-    desk.until_asked(1)
-    desk.asked[0][1].produces(7)
-    desk.asked[0][1].produces(7)
-    assert len(desk.clients.producer_connections) == 1
-    desk.asked[0][1].produces(8)
-    assert len(desk.clients.producer_connections) == 1, "a connection is of the last one"
+    harness.until_asked(1)
+    harness.asked[0][1].produces(7)
+    harness.asked[0][1].produces(7)
+    assert len(harness.clients.producer_connections) == 1
+    harness.asked[0][1].produces(8)
+    assert len(harness.clients.producer_connections) == 1, "a connection is of the last one"
     client.close()
-    desk.plane.run_until(lambda: not desk.clients.connections, desk.clients.flush)
-    assert len(desk.clients.producer_connections) == 0
-    desk.asked[0][1].produces(9)
-    assert len(desk.clients.producer_connections) == 0, "an answer to nobody brings nobody home"
+    harness.plane.run_until(lambda: not harness.clients.connections, harness.clients.flush)
+    assert len(harness.clients.producer_connections) == 0
+    harness.asked[0][1].produces(9)
+    assert len(harness.clients.producer_connections) == 0, "an answer to nobody brings nobody home"

@@ -7,8 +7,8 @@ import weakref
 import attrs
 
 from runtime.clients.clients import FIRST_REQUEST_S
-from tests.runtime.clients.test_clients import MIB, SECOND_NS, Desk, closed_by_us, opened
-from tests.runtime.clients.test_clients import desk as desk  # a fixture
+from tests.runtime.clients.test_clients import MIB, SECOND_NS, Harness, closed_by_us, opened
+from tests.runtime.clients.test_clients import harness as harness  # a fixture
 from tests.runtime.doubles import frame, receive
 from wire.framing import FrameLimits
 
@@ -17,155 +17,167 @@ from wire.framing import FrameLimits
 
 def test_a_large_request_is_not_read_before_there_is_room_for_all_of_it() -> None:
     """What has begun can be finished; small requests of others do not wait for it."""
-    with opened(pending_bytes_per_node=MIB) as desk:
-        first, second, small = desk.connect(), desk.connect(), desk.connect()
+    with opened(pending_bytes_per_node=MIB) as harness:
+        first, second, small = harness.connect(), harness.connect(), harness.connect()
         whole = frame(bytes(800_000))
         first.sendall(whole[:-1])
-        desk.plane.run_until(lambda: desk.clients.memory.frames == 800_000, desk.clients.flush)
+        harness.plane.run_until(
+            lambda: harness.clients.memory.frames == 800_000, harness.clients.flush
+        )
         second.sendall(whole[:20_000])
-        desk.plane.run_until(lambda: desk.clients.waiting, desk.clients.flush)
-        assert desk.clients.memory.frames == 800_000, "counted before it is there"
+        harness.plane.run_until(lambda: harness.clients.waiting, harness.clients.flush)
+        assert harness.clients.memory.frames == 800_000, "counted before it is there"
         small.sendall(frame(b"small"))
-        desk.until_asked(1)
-        assert desk.asked[0][0] == b"small"
+        harness.until_asked(1)
+        assert harness.asked[0][0] == b"small"
         first.sendall(whole[-1:])
-        desk.until_asked(2)
-        desk.answer(1, b"done")
-        desk.clients.flush()
+        harness.until_asked(2)
+        harness.answer(1, b"done")
+        harness.clients.flush()
         second.sendall(whole[20_000:])
-        desk.until_asked(3)
+        harness.until_asked(3)
 
 
 def test_a_connection_that_ends_gives_back_what_it_holds_at_once() -> None:
     """Also of a request that waits, of answers that were not read, and without any collection."""
-    with opened(pending_bytes_per_node=MIB) as desk:
-        first, second = desk.connect(), desk.connect()
+    with opened(pending_bytes_per_node=MIB) as harness:
+        first, second = harness.connect(), harness.connect()
         whole = frame(bytes(800_000))
         first.sendall(whole[:-1])
-        desk.plane.run_until(lambda: desk.clients.memory.frames == 800_000, desk.clients.flush)
+        harness.plane.run_until(
+            lambda: harness.clients.memory.frames == 800_000, harness.clients.flush
+        )
         second.sendall(whole[:20_000])
-        desk.plane.run_until(lambda: desk.clients.waiting, desk.clients.flush)
-        kept = [weakref.ref(one) for one in desk.clients.connections]
+        harness.plane.run_until(lambda: harness.clients.waiting, harness.clients.flush)
+        kept = [weakref.ref(one) for one in harness.clients.connections]
         gc.disable()
         try:
             for client in (first, second):
                 client.close()
-            desk.clients.close_all("the test says so")
+            harness.clients.close_all("the test says so")
             assert [one() for one in kept] == [None, None]
         finally:
             gc.enable()
-        assert not desk.clients.waiting
-        assert desk.clients.memory.by_kind() == dict.fromkeys(desk.clients.memory.by_kind(), 0)
+        assert not harness.clients.waiting
+        assert harness.clients.memory.by_kind() == dict.fromkeys(
+            harness.clients.memory.by_kind(), 0
+        )
 
 
 def test_who_holds_memory_and_does_not_go_on_makes_room_for_others() -> None:
-    with opened(pending_bytes_per_node=MIB) as desk:
-        stuck, other = desk.connect(), desk.connect()
+    with opened(pending_bytes_per_node=MIB) as harness:
+        stuck, other = harness.connect(), harness.connect()
         whole = frame(bytes(800_000))
         stuck.sendall(whole[:-1])
-        desk.plane.run_until(lambda: desk.clients.memory.frames == 800_000, desk.clients.flush)
-        desk.pass_seconds(5)
-        assert desk.clients.memory.frames, "nobody else wants it"
+        harness.plane.run_until(
+            lambda: harness.clients.memory.frames == 800_000, harness.clients.flush
+        )
+        harness.pass_seconds(5)
+        assert harness.clients.memory.frames, "nobody else wants it"
         other.sendall(whole)
-        desk.plane.run_until(lambda: desk.clients.waiting, desk.clients.flush)
-        desk.settle()
-        desk.pass_seconds(2)
-        desk.until_asked(1)
-        assert len(desk.clients.connections) == 1
+        harness.plane.run_until(lambda: harness.clients.waiting, harness.clients.flush)
+        harness.settle()
+        harness.pass_seconds(2)
+        harness.until_asked(1)
+        assert len(harness.clients.connections) == 1
 
 
 def test_who_is_not_read_is_not_told_that_it_does_not_go_on() -> None:
     """Its request cannot come, for what it sent before waits here. It would lose the answer to that
     with its connection, and send it again."""
-    with opened(pending_bytes_per_node=MIB) as desk:
-        first, other = desk.connect(), desk.connect()
+    with opened(pending_bytes_per_node=MIB) as harness:
+        first, other = harness.connect(), harness.connect()
         whole = frame(bytes(800_000))
         first.sendall(frame(b"a batch") + whole[:100_000])
-        desk.until_asked(1)
-        desk.plane.run_until(lambda: desk.clients.memory.frames == 800_000, desk.clients.flush)
-        desk.asked[0][1].stop_reading()
+        harness.until_asked(1)
+        harness.plane.run_until(
+            lambda: harness.clients.memory.frames == 800_000, harness.clients.flush
+        )
+        harness.asked[0][1].stop_reading()
         sender = threading.Thread(target=other.sendall, args=(whole,))
         sender.start()
-        desk.plane.run_until(lambda: desk.clients.waiting, desk.clients.flush)
-        desk.pass_seconds(5)
-        assert len(desk.clients.connections) == 2
-        desk.asked[0][1].read_on()
-        desk.clients.tick()
-        assert len(desk.clients.connections) == 2, "it had no time yet"
-        desk.asked[0][1].complete([frame(b"done")])
+        harness.plane.run_until(lambda: harness.clients.waiting, harness.clients.flush)
+        harness.pass_seconds(5)
+        assert len(harness.clients.connections) == 2
+        harness.asked[0][1].read_on()
+        harness.clients.tick()
+        assert len(harness.clients.connections) == 2, "it had no time yet"
+        harness.asked[0][1].complete([frame(b"done")])
         first.sendall(whole[100_000:])
-        desk.until_asked(2)
-        desk.answer(1, b"done")
-        desk.clients.flush()
-        desk.until_asked(3)
+        harness.until_asked(2)
+        harness.answer(1, b"done")
+        harness.clients.flush()
+        harness.until_asked(3)
         sender.join()
 
 
 def test_what_was_not_taken_yet_has_come() -> None:
     """A node that is late itself does not close a connection for it."""
-    with opened(pending_bytes_per_node=MIB) as desk:
-        first, other = desk.connect(), desk.connect()
+    with opened(pending_bytes_per_node=MIB) as harness:
+        first, other = harness.connect(), harness.connect()
         whole = frame(bytes(800_000))
         first.sendall(whole[:100_000])
-        desk.plane.run_until(lambda: desk.clients.memory.frames == 800_000, desk.clients.flush)
+        harness.plane.run_until(
+            lambda: harness.clients.memory.frames == 800_000, harness.clients.flush
+        )
         other.sendall(whole[:20_000])
-        desk.plane.run_until(lambda: desk.clients.waiting, desk.clients.flush)
-        desk.settle()
-        desk.clients.tick()
+        harness.plane.run_until(lambda: harness.clients.waiting, harness.clients.flush)
+        harness.settle()
+        harness.clients.tick()
         first.sendall(whole[100_000:110_000])
-        desk.clients.tick()
-        assert desk.reasons() == []
-        desk.settle()
-        desk.pass_seconds(3)
-        assert len(desk.clients.connections) == 1, "and then nothing more"
+        harness.clients.tick()
+        assert harness.reasons() == []
+        harness.settle()
+        harness.pass_seconds(3)
+        assert len(harness.clients.connections) == 1, "and then nothing more"
 
 
 def test_answers_that_are_not_read_are_counted_and_stop_the_reading() -> None:
-    with opened(answer_bytes_per_node=8 * MIB) as desk:
-        client = desk.connect()
+    with opened(answer_bytes_per_node=8 * MIB) as harness:
+        client = harness.connect()
         client.sendall(frame(b"1") + frame(b"2"))
-        desk.on_asked = lambda reply: reply.complete([frame(bytes(7 * MIB))])
-        desk.until_asked(1)
-        desk.settle()
-        assert len(desk.asked) == 1, "the second is not asked before the first answer is read"
-        room = desk.asked[0][1].room
+        harness.on_asked = lambda reply: reply.complete([frame(bytes(7 * MIB))])
+        harness.until_asked(1)
+        harness.settle()
+        assert len(harness.asked) == 1, "the second is not asked before the first answer is read"
+        room = harness.asked[0][1].room
         assert room < 2 * MIB, "less than a fourth of all"
-        assert desk.clients.memory.answers > 0
+        assert harness.clients.memory.answers > 0
         reader = threading.Thread(target=receive, args=(client, 7 * MIB + 4))
         reader.start()
-        desk.until_asked(2)
+        harness.until_asked(2)
         while reader.is_alive():
-            desk.plane.round(10)
-            desk.clients.flush()
+            harness.plane.round(10)
+            harness.clients.flush()
         reader.join()
 
 
 def test_an_answer_that_is_not_read_gives_way_to_others() -> None:
-    with opened(answer_bytes_per_node=8 * MIB) as desk:
-        client = desk.connect()
+    with opened(answer_bytes_per_node=8 * MIB) as harness:
+        client = harness.connect()
         client.sendall(frame(b"1"))
-        desk.until_asked(1)
-        desk.asked[0][1].complete([frame(bytes(16 * MIB))])
-        desk.settle()
-        desk.pass_seconds(3)
-        assert not desk.clients.connections
-        assert desk.clients.memory.answers == 0
+        harness.until_asked(1)
+        harness.asked[0][1].complete([frame(bytes(16 * MIB))])
+        harness.settle()
+        harness.pass_seconds(3)
+        assert not harness.clients.connections
+        assert harness.clients.memory.answers == 0
         client.close()
 
 
 def test_a_request_that_is_too_long_goes_by() -> None:
     """Its client is told so in its turn, and is served on."""
     told: list[int] = []
-    with opened() as desk:
-        desk.clients.limits = attrs.evolve(
-            desk.clients.limits, frames=FrameLimits(default=MIB, read_over_max=4 * MIB)
+    with opened() as harness:
+        harness.clients.limits = attrs.evolve(
+            harness.clients.limits, frames=FrameLimits(default=MIB, read_over_max=4 * MIB)
         )
-        desk.clients.serve_over = lambda size, _kept, _owned, _host, reply: (
+        harness.clients.serve_over = lambda size, _kept, _owned, _host, reply: (
             told.append(size),
             reply.complete([frame(b"too long")]),
         )[0]
-        client = desk.connect()
-        desk.on_asked = lambda reply: reply.complete([frame(b"fine")])
+        client = harness.connect()
+        harness.on_asked = lambda reply: reply.complete([frame(b"fine")])
 
         def send() -> None:
             client.sendall(
@@ -174,73 +186,75 @@ def test_a_request_that_is_too_long_goes_by() -> None:
 
         sender = threading.Thread(target=send)
         sender.start()
-        desk.until_asked(2)
+        harness.until_asked(2)
         sender.join()
-        desk.settle()
+        harness.settle()
         assert receive(client, 8 + 12 + 8) == frame(b"fine") + frame(b"too long") + frame(b"fine")
         assert told == [2 * MIB + 2]
-        assert desk.clients.memory.frames == 0
+        assert harness.clients.memory.frames == 0
 
 
 # -- silence --------------------------------------------------------------------------------------
 
 
-def test_who_says_nothing_keeps_nobody_out(desk: Desk) -> None:
+def test_who_says_nothing_keeps_nobody_out(harness: Harness) -> None:
     """The oldest that has not asked anything goes, of the same address first."""
-    silent = [desk.connect("10.0.0.2") for _ in range(5)]
-    talking = desk.customer("10.0.0.1")
-    newest = desk.connect("10.0.0.2")
+    silent = [harness.connect("10.0.0.2") for _ in range(5)]
+    talking = harness.customer("10.0.0.1")
+    newest = harness.connect("10.0.0.2")
     assert closed_by_us(silent[0])
-    others = [desk.connect(f"10.0.1.{number}") for number in range(4)]
-    desk.customer("10.0.0.3")
+    others = [harness.connect(f"10.0.1.{number}") for number in range(4)]
+    harness.customer("10.0.0.3")
     assert closed_by_us(silent[1])
-    assert desk.clients.displaced_total == 2
+    assert harness.clients.displaced_total == 2
     talking.sendall(frame(b"still here"))
-    desk.until_asked(1)
-    assert len(desk.clients.connections) == 10
+    harness.until_asked(1)
+    assert len(harness.clients.connections) == 10
     assert [one.fileno() >= 0 for one in (newest, *others)]
 
 
-def test_a_first_request_has_half_a_minute(desk: Desk) -> None:
-    silent, talking = desk.connect(), desk.customer()
-    desk.pass_seconds(FIRST_REQUEST_S + 2)
+def test_a_first_request_has_half_a_minute(harness: Harness) -> None:
+    silent, talking = harness.connect(), harness.customer()
+    harness.pass_seconds(FIRST_REQUEST_S + 2)
     assert closed_by_us(silent)
-    assert len(desk.clients.connections) == 1
+    assert len(harness.clients.connections) == 1
     assert talking
 
 
 def test_connections_of_one_address_have_a_rate() -> None:
-    with opened(connections_per_ip_per_s=2, connections_per_ip_max=9) as desk:
+    with opened(connections_per_ip_per_s=2, connections_per_ip_max=9) as harness:
         for _ in range(4):
-            desk.connect("10.0.0.1")
-        assert closed_by_us(desk.connect("10.0.0.1"))
-        desk.customer("10.0.0.2")
-        desk.system.advance(SECOND_NS)
-        desk.customer("10.0.0.1")
+            harness.connect("10.0.0.1")
+        assert closed_by_us(harness.connect("10.0.0.1"))
+        harness.customer("10.0.0.2")
+        harness.system.advance(SECOND_NS)
+        harness.customer("10.0.0.1")
 
 
-def test_few_descriptors_mean_fewer_connections(desk: Desk) -> None:
+def test_few_descriptors_mean_fewer_connections(harness: Harness) -> None:
     """Those that have said nothing go first, then the one that was silent for longest."""
-    old, talking = desk.customer(), desk.customer()
-    silent = desk.connect()
-    desk.pass_seconds(2)
+    old, talking = harness.customer(), harness.customer()
+    silent = harness.connect()
+    harness.pass_seconds(2)
     talking.sendall(frame(b"x"))
-    desk.until_asked(1)
-    desk.clients.fit(1)
+    harness.until_asked(1)
+    harness.clients.fit(1)
     assert closed_by_us(silent)
     assert closed_by_us(old)
-    assert len(desk.clients.connections) == 1
-    assert closed_by_us(desk.connect("10.0.0.9"))
-    desk.clients.fit(1000)
-    desk.customer("10.0.0.9")
+    assert len(harness.clients.connections) == 1
+    assert closed_by_us(harness.connect("10.0.0.9"))
+    harness.clients.fit(1000)
+    harness.customer("10.0.0.9")
 
 
 def test_all_connections_are_closed_in_the_order_in_which_they_came() -> None:
     """Else a simulated world would not be the same twice (seed 2000 of whole nodes)."""
-    with opened(connections_per_ip_max=9) as desk:
+    with opened(connections_per_ip_max=9) as harness:
         for _ in range(9):
-            desk.connect("10.0.0.1")
-        desk.settle()
-        came = [one.opened_boot_ns for one in desk.clients.connections]
+            harness.connect("10.0.0.1")
+        harness.settle()
+        came = [one.opened_boot_ns for one in harness.clients.connections]
         assert came == sorted(came)
-        assert type(desk.clients.connections) is dict, "a set has the order of addresses in memory"
+        assert type(harness.clients.connections) is dict, (
+            "a set has the order of addresses in memory"
+        )

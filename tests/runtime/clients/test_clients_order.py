@@ -5,160 +5,162 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker.lanes import SETTLE_NS
+from broker.ordering_barriers import CLIENT_REACTION_NS
 from broker.ports import Reply
 from paxos.ids import MS, GroupId
 from runtime.clients.clients import SENT_AHEAD_BYTES
 from runtime.network.channel import Channel
-from tests.runtime.clients.test_clients import Desk, opened
+from tests.runtime.clients.test_clients import Harness, opened
 from tests.runtime.doubles import frame, receive
 
 GROUP = GroupId(3)
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    with opened() as desk:
-        yield desk
+def harness() -> Iterator[Harness]:
+    with opened() as harness:
+        yield harness
 
 
 def test_who_crowds_a_group_is_not_read_until_it_has_room() -> None:
     """Not even what was received already is handed on, others are served, and answers leave."""
     room = 0
-    with opened() as desk:
-        desk.clients.room = lambda group: room if group == GROUP else 1 << 40
-        client, other = desk.connect(), desk.connect()
-        desk.on_asked = lambda reply: reply.hold_back(GROUP)
+    with opened() as harness:
+        harness.clients.room = lambda group: room if group == GROUP else 1 << 40
+        client, other = harness.connect(), harness.connect()
+        harness.on_asked = lambda reply: reply.hold_back(GROUP)
         client.sendall(frame(b"1") + frame(b"2") + frame(b"3"))
-        desk.settle()
-        assert len(desk.asked) == 1
-        desk.on_asked = lambda reply: None
+        harness.settle()
+        assert len(harness.asked) == 1
+        harness.on_asked = lambda reply: None
         other.sendall(frame(b"x") + frame(b"y"))
-        desk.until_asked(3)
-        desk.answer(0)
-        desk.settle()
+        harness.until_asked(3)
+        harness.answer(0)
+        harness.settle()
         assert receive(client, 5) == frame(b"1")
-        assert len(desk.asked) == 3, "answered, but there is no room yet"
+        assert len(harness.asked) == 3, "answered, but there is no room yet"
         room = 1
-        desk.settle()
-        assert [data for data, _ in desk.asked[3:]] == [b"2", b"3"]
+        harness.settle()
+        assert [data for data, _ in harness.asked[3:]] == [b"2", b"3"]
 
 
 def test_who_waited_longest_for_a_group_goes_on_first_and_nobody_beyond_the_room() -> None:
     room = 0
-    with opened() as desk:
-        desk.clients.room = lambda group: room
-        clients = [desk.connect() for _ in range(5)]
-        desk.on_asked = lambda reply: reply.hold_back(GROUP)
+    with opened() as harness:
+        harness.clients.room = lambda group: room
+        clients = [harness.connect() for _ in range(5)]
+        harness.on_asked = lambda reply: reply.hold_back(GROUP)
         for number, client in enumerate(clients):
             client.sendall(2 * frame(b"%d" % number * 100))
-            desk.until_asked(number + 1)
-        desk.settle()
-        assert len(desk.asked) == 5
+            harness.until_asked(number + 1)
+        harness.settle()
+        assert len(harness.asked) == 5
         room = 150
-        desk.settle()  # they crowd it again, and wait behind the others
-        served = [data[:1] for data, _ in desk.asked[5:]]
+        harness.settle()  # they crowd it again, and wait behind the others
+        served = [data[:1] for data, _ in harness.asked[5:]]
         assert served[:2] == [b"0", b"1"]
-        desk.clients.look()
-        desk.settle()
-        assert [data[:1] for data, _ in desk.asked[5:]] == [b"0", b"1", b"2", b"3", b"4"]
+        harness.clients.look()
+        harness.settle()
+        assert [data[:1] for data, _ in harness.asked[5:]] == [b"0", b"1", b"2", b"3", b"4"]
 
 
 # -- refusals -------------------------------------------------------------------------------------
 
 
-def looks_until(desk: Desk, condition: Callable[[], bool]) -> None:
+def looks_until(harness: Harness, condition: Callable[[], bool]) -> None:
     """Ticks go by until it holds: the kernel acknowledges in its own time."""
     for _ in range(10_000):
         if condition():
             return
-        desk.system.advance(20 * MS)
-        desk.clients.look()
-        desk.settle()
+        harness.system.advance(20 * MS)
+        harness.clients.look()
+        harness.settle()
     raise AssertionError("it never came to that")
 
 
-def looks_in_vain(desk: Desk, reply: Reply) -> None:
+def looks_in_vain(harness: Harness, reply: Reply) -> None:
     for _ in range(50):
-        desk.system.advance(20 * MS)
-        desk.clients.look()
-        desk.settle()
-    assert reply.connection.lanes is not None
+        harness.system.advance(20 * MS)
+        harness.clients.look()
+        harness.settle()
+    assert reply.connection.barriers is not None
 
 
-def test_a_refusal_is_known_when_its_answer_has_arrived_and_had_its_time(desk: Desk) -> None:
-    """Answers leave in order, so one before it keeps it back; its lane is shut meanwhile."""
-    client = desk.connect()
+def test_a_refusal_is_known_when_its_answer_has_arrived_and_had_its_time(harness: Harness) -> None:
+    """Answers leave in order: one before it delays it, and the partition stays blocked."""
+    client = harness.connect()
     client.sendall(frame(b"1") + frame(b"2"))
-    desk.until_asked(2)
-    reply = desk.asked[1][1]
+    harness.until_asked(2)
+    reply = harness.asked[1][1]
     reply.refused("t", 0)
-    desk.answer(1)
-    desk.settle()
-    looks_in_vain(desk, reply)
-    desk.answer(0)
-    desk.settle()
-    (wary,) = desk.clients.unaware_of_refusal
+    harness.answer(1)
+    harness.settle()
+    looks_in_vain(harness, reply)
+    harness.answer(0)
+    harness.settle()
+    (wary,) = harness.clients.unaware_of_refusal
     channel = wary.channel
     assert channel is not None
-    desk.plane.run_until(lambda: channel.acknowledged_bytes == channel.sent_bytes, desk.settle)
-    desk.clients.look()
-    assert reply.connection.shut("t", 0), "it may not have looked at it yet"
-    desk.system.advance(SETTLE_NS)
-    desk.clients.look()
-    assert reply.connection.lanes is None
-    assert not desk.clients.unaware_of_refusal
+    harness.plane.run_until(
+        lambda: channel.acknowledged_bytes == channel.sent_bytes, harness.settle
+    )
+    harness.clients.look()
+    assert reply.connection.is_blocked("t", 0), "it may not have looked at it yet"
+    harness.system.advance(CLIENT_REACTION_NS)
+    harness.clients.look()
+    assert reply.connection.barriers is None
+    assert not harness.clients.unaware_of_refusal
 
 
 def test_what_was_sent_before_a_refusal_was_known_and_was_not_read_yet_keeps_the_lane_shut(
-    desk: Desk,
+    harness: Harness,
 ) -> None:
     room = 0
-    desk.clients.room = lambda group: room
-    client = desk.connect()
-    desk.on_asked = lambda reply: reply.hold_back(GROUP)
+    harness.clients.room = lambda group: room
+    client = harness.connect()
+    harness.on_asked = lambda reply: reply.hold_back(GROUP)
     client.sendall(frame(b"1"))
-    desk.until_asked(1)
-    reply = desk.asked[0][1]
+    harness.until_asked(1)
+    reply = harness.asked[0][1]
     reply.refused("t", 0)
     client.sendall(frame(b"2"))
-    desk.answer(0)
-    desk.settle()
-    looks_in_vain(desk, reply)
-    desk.on_asked = lambda reply: None
+    harness.answer(0)
+    harness.settle()
+    looks_in_vain(harness, reply)
+    harness.on_asked = lambda reply: None
     room = 1
-    desk.settle()
-    assert len(desk.asked) == 2
-    looks_until(desk, lambda: reply.connection.lanes is None)
+    harness.settle()
+    assert len(harness.asked) == 2
+    looks_until(harness, lambda: reply.connection.barriers is None)
 
 
 @pytest.mark.parametrize("here", [0, 3 << 20])
 def test_a_client_that_never_stops_sending_knows_after_as_much_as_both_sockets_hold(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, here: int
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, here: int
 ) -> None:
     """On another partition, say: its stream is never seen to be dry. What lies in our own socket
     was sent before it could know, too; the kernel lets that be 32 MB."""
     if here:
         monkeypatch.setattr(Channel, "untaken_bytes", property(lambda _channel: here))
-    client = desk.connect()
+    client = harness.connect()
     client.setblocking(False)
     client.sendall(frame(b"1"))
-    desk.until_asked(1)
-    reply = desk.asked[0][1]
+    harness.until_asked(1)
+    reply = harness.asked[0][1]
     reply.refused("t", 0)
-    desk.answer(0)
-    desk.settle()
+    harness.answer(0)
+    harness.settle()
     big, part = frame(bytes(64 * 1024)), bytes(100)
     client.sendall(big[:1000])  # from here on there is always half a request
     rest, sent = big[1000:], 0
-    while reply.connection.lanes is not None:
+    while reply.connection.barriers is not None:
         client.sendall(rest + big[:1000])
         sent += len(big)
-        desk.until_asked(1 + sent // len(big))
-        desk.answer(len(desk.asked) - 1, part)
-        desk.system.advance(20 * MS)
-        desk.clients.look()
-        desk.settle()
+        harness.until_asked(1 + sent // len(big))
+        harness.answer(len(harness.asked) - 1, part)
+        harness.system.advance(20 * MS)
+        harness.clients.look()
+        harness.settle()
         drain(client)
     assert SENT_AHEAD_BYTES <= sent - here < 2 * SENT_AHEAD_BYTES
 
@@ -171,13 +173,13 @@ def drain(client: socket.socket) -> None:
         return
 
 
-def test_who_was_refused_something_and_is_gone_is_forgotten(desk: Desk) -> None:
-    client = desk.connect()
+def test_who_was_refused_something_and_is_gone_is_forgotten(harness: Harness) -> None:
+    client = harness.connect()
     client.sendall(frame(b"1") + frame(b"2"))
-    desk.until_asked(2)
-    desk.asked[0][1].refused("t", 0)
-    (wary,) = desk.clients.unaware_of_refusal
+    harness.until_asked(2)
+    harness.asked[0][1].refused("t", 0)
+    (wary,) = harness.clients.unaware_of_refusal
     wary.close("gone")
-    desk.asked[1][1].refused("t", 0)
-    assert not desk.clients.unaware_of_refusal
-    desk.clients.look()
+    harness.asked[1][1].refused("t", 0)
+    assert not harness.clients.unaware_of_refusal
+    harness.clients.look()

@@ -32,7 +32,7 @@ GIVE_UP_S = GIVE_UP_MS / 1000
 SEGMENT_BYTES = 1 << 16
 
 
-class Desk:
+class Harness:
     """A log on a memory disk, its writer, and a gate in front of the disk."""
 
     def __init__(self) -> None:
@@ -87,99 +87,99 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    desk = Desk()
-    yield desk
-    desk.gate.set()
-    desk.writer.stop()
+def harness() -> Iterator[Harness]:
+    harness = Harness()
+    yield harness
+    harness.gate.set()
+    harness.writer.stop()
     assert not threads()
-    desk.wakeup.close()
+    harness.wakeup.close()
 
 
 def threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("evenkeel-")]
 
 
-def test_a_batch_is_written_and_told(desk: Desk) -> None:
-    desk.stage()
-    desk.stage()
-    staged = desk.submit()
-    assert desk.writer.busy
-    assert desk.woken()
-    assert desk.writer.take_done() is staged
-    assert not desk.writer.busy
-    assert desk.is_quiet()
-    desk.wal.written(staged)
-    assert desk.wal.synced == desk.wal.end
+def test_a_batch_is_written_and_told(harness: Harness) -> None:
+    harness.stage()
+    harness.stage()
+    staged = harness.submit()
+    assert harness.writer.busy
+    assert harness.woken()
+    assert harness.writer.take_done() is staged
+    assert not harness.writer.busy
+    assert harness.is_quiet()
+    harness.wal.written(staged)
+    assert harness.wal.synced == harness.wal.end
 
 
-def test_one_batch_is_under_way_and_the_rest_shares_the_next(desk: Desk) -> None:
+def test_one_batch_is_under_way_and_the_rest_shares_the_next(harness: Harness) -> None:
     """Group commit: the loop's thread stages on while the disk works."""
-    desk.gate.clear()
-    desk.stage()
-    first = desk.submit()
+    harness.gate.clear()
+    harness.stage()
+    first = harness.submit()
     for _ in range(50):
-        desk.stage()
+        harness.stage()
     with pytest.raises(AssertionError):
-        desk.writer.submit(first)
-    assert desk.writer.take_done() is None
-    assert desk.writer.busy
-    desk.gate.set()
-    assert desk.woken()
-    desk.wal.written(desk.writer.take_done())
-    second = desk.submit()
-    assert desk.woken()
-    desk.wal.written(desk.writer.take_done())
-    assert (desk.writes, first.pieces, second.pieces) == (2, 1, 50)
+        harness.writer.submit(first)
+    assert harness.writer.take_done() is None
+    assert harness.writer.busy
+    harness.gate.set()
+    assert harness.woken()
+    harness.wal.written(harness.writer.take_done())
+    second = harness.submit()
+    assert harness.woken()
+    harness.wal.written(harness.writer.take_done())
+    assert (harness.writes, first.pieces, second.pieces) == (2, 1, 50)
 
 
-def test_nothing_done_is_no_news(desk: Desk) -> None:
+def test_nothing_done_is_no_news(harness: Harness) -> None:
     """The eventfd may be set for another reason."""
-    assert desk.writer.take_done() is None
+    assert harness.writer.take_done() is None
 
 
 @pytest.mark.parametrize("operation", ["write", "fdatasync"])
-def test_a_failure_is_final(desk: Desk, operation: str) -> None:
+def test_a_failure_is_final(harness: Harness, operation: str) -> None:
     """After a failed fsync the kernel may have dropped the pages: a second one would lie."""
-    desk.stage()
-    desk.disk.fail(operation, errno.EIO)
-    desk.submit()
-    assert desk.woken()
+    harness.stage()
+    harness.disk.fail(operation, errno.EIO)
+    harness.submit()
+    assert harness.woken()
     for _ in range(3):
         with pytest.raises(StorageFailed, match="injected"):
-            desk.writer.take_done()
-    assert desk.writer.busy, "nothing more is taken"
+            harness.writer.take_done()
+    assert harness.writer.busy, "nothing more is taken"
 
 
-def test_a_bug_in_a_thread_is_a_failure_too(desk: Desk) -> None:
+def test_a_bug_in_a_thread_is_a_failure_too(harness: Harness) -> None:
     """A thread that died unseen would leave a node that lives and acknowledges nothing."""
 
     def broken(_staged: WriteBatch) -> None:
         raise ValueError("a bug")
 
-    desk.wal.write = broken
-    desk.stage()
-    desk.submit()
-    assert desk.woken()
+    harness.wal.write = broken
+    harness.stage()
+    harness.submit()
+    assert harness.woken()
     with pytest.raises(ValueError, match="a bug"):
-        desk.writer.take_done()
+        harness.writer.take_done()
 
 
-def test_the_next_segment_is_prepared_in_the_background(desk: Desk) -> None:
+def test_the_next_segment_is_prepared_in_the_background(harness: Harness) -> None:
     """The first one is filled with zeros; where segments fill within seconds, only reserved."""
-    assert desk.wal.wants_segment
-    desk.writer.prepare_soon()
-    assert desk.prepared.acquire(timeout=GIVE_UP_S)
-    assert not desk.wal.wants_segment
-    while not desk.wal.wants_segment:
-        desk.stage()
-        desk.submit()
-        assert desk.woken()
-        desk.wal.written(desk.writer.take_done())
-    desk.writer.prepare_soon()
-    assert desk.prepared.acquire(timeout=GIVE_UP_S)
-    assert not desk.wal.wants_segment
-    assert desk.zeros == [True, False]
+    assert harness.wal.wants_segment
+    harness.writer.prepare_soon()
+    assert harness.prepared.acquire(timeout=GIVE_UP_S)
+    assert not harness.wal.wants_segment
+    while not harness.wal.wants_segment:
+        harness.stage()
+        harness.submit()
+        assert harness.woken()
+        harness.wal.written(harness.writer.take_done())
+    harness.writer.prepare_soon()
+    assert harness.prepared.acquire(timeout=GIVE_UP_S)
+    assert not harness.wal.wants_segment
+    assert harness.zeros == [True, False]
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -189,91 +189,91 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def low(desk: Desk) -> bool:
-    return desk.writer.room is not None and desk.writer.room.low
+def low(harness: Harness) -> bool:
+    return harness.writer.room is not None and harness.writer.room.low
 
 
-def fill(desk: Desk, *, before_next: Callable[[], bool]) -> None:
+def fill(harness: Harness, *, before_next: Callable[[], bool]) -> None:
     """Write until there is no room for a batch."""
-    while not desk.writer.starved:
+    while not harness.writer.starved:
         for _ in range(50):
-            desk.stage()
-        desk.submit()
-        until(lambda: desk.writer.starved or not desk.is_quiet())
-        if not desk.writer.starved:
-            desk.wakeup.clear()
-            desk.wal.written(desk.writer.take_done())
-            if desk.wal.wants_segment:
-                desk.writer.prepare_soon()
-                until(lambda: not desk.wal.wants_segment or before_next())
+            harness.stage()
+        harness.submit()
+        until(lambda: harness.writer.starved or not harness.is_quiet())
+        if not harness.writer.starved:
+            harness.wakeup.clear()
+            harness.wal.written(harness.writer.take_done())
+            if harness.wal.wants_segment:
+                harness.writer.prepare_soon()
+                until(lambda: not harness.wal.wants_segment or before_next())
 
 
-def test_a_full_disk_costs_the_reserve_then_the_pace_and_never_the_node(desk: Desk) -> None:
+def test_a_full_disk_costs_the_reserve_then_the_pace_and_never_the_node(harness: Harness) -> None:
     """What was ready is used to the end; then a batch waits until there is room again."""
-    desk.disk.capacity_bytes = 14 * SEGMENT_BYTES
-    until(lambda: RESERVE_NAME in desk.disk.names())
-    assert not low(desk)
-    desk.writer.prepare_soon()
-    until(lambda: not desk.wal.wants_segment)
-    others = desk.disk.create("others")
-    others.reserve(desk.disk.free_bytes() - 100)  # somebody else fills the disk
-    until(lambda: low(desk))
-    assert RESERVE_NAME in desk.disk.names(), "the next segment is there"
-    fill(desk, before_next=lambda: RESERVE_NAME not in desk.disk.names())
-    assert desk.wal.statistics().segments == 4, "the first, the one ready, the reserve's, a wish"
-    assert RESERVE_NAME not in desk.disk.names()
-    assert desk.is_quiet(), "nothing is durable, and nothing has failed"
-    assert low(desk)
-    desk.disk.remove("others")
-    assert desk.woken()
-    desk.wal.written(desk.writer.take_done())
-    until(lambda: not desk.writer.starved and not low(desk))
-    until(lambda: RESERVE_NAME in desk.disk.names())
+    harness.disk.capacity_bytes = 14 * SEGMENT_BYTES
+    until(lambda: RESERVE_NAME in harness.disk.names())
+    assert not low(harness)
+    harness.writer.prepare_soon()
+    until(lambda: not harness.wal.wants_segment)
+    others = harness.disk.create("others")
+    others.reserve(harness.disk.free_bytes() - 100)  # somebody else fills the disk
+    until(lambda: low(harness))
+    assert RESERVE_NAME in harness.disk.names(), "the next segment is there"
+    fill(harness, before_next=lambda: RESERVE_NAME not in harness.disk.names())
+    assert harness.wal.statistics().segments == 4, "the first, the one ready, the reserve's, a wish"
+    assert RESERVE_NAME not in harness.disk.names()
+    assert harness.is_quiet(), "nothing is durable, and nothing has failed"
+    assert low(harness)
+    harness.disk.remove("others")
+    assert harness.woken()
+    harness.wal.written(harness.writer.take_done())
+    until(lambda: not harness.writer.starved and not low(harness))
+    until(lambda: RESERVE_NAME in harness.disk.names())
 
 
 def test_a_starved_writer_can_be_stopped() -> None:
-    desk = Desk()
-    desk.disk.capacity_bytes = SEGMENT_BYTES
-    fill(desk, before_next=lambda: True)
-    desk.writer.stop()
+    harness = Harness()
+    harness.disk.capacity_bytes = SEGMENT_BYTES
+    fill(harness, before_next=lambda: True)
+    harness.writer.stop()
     assert not threads()
-    desk.wakeup.close()
+    harness.wakeup.close()
 
 
-def test_a_disk_that_fails_to_make_a_segment_ends_it(desk: Desk) -> None:
+def test_a_disk_that_fails_to_make_a_segment_ends_it(harness: Harness) -> None:
     """Only being full is something that passes."""
-    desk.disk.fail("reserve", errno.EIO)
-    desk.disk.fail("fdatasync", errno.EIO)
-    desk.writer.prepare_soon()
-    assert desk.woken()
+    harness.disk.fail("reserve", errno.EIO)
+    harness.disk.fail("fdatasync", errno.EIO)
+    harness.writer.prepare_soon()
+    assert harness.woken()
     with pytest.raises(StorageFailed, match="fdatasync of segment"):
-        desk.writer.take_done()
+        harness.writer.take_done()
 
 
 def test_stopping_writes_what_was_submitted() -> None:
-    desk = Desk()
-    desk.gate.clear()
-    desk.stage()
-    staged = desk.submit()
-    stopping = threading.Thread(target=desk.writer.stop)
+    harness = Harness()
+    harness.gate.clear()
+    harness.stage()
+    staged = harness.submit()
+    stopping = threading.Thread(target=harness.writer.stop)
     stopping.start()
-    desk.gate.set()
+    harness.gate.set()
     stopping.join(GIVE_UP_S)
-    assert desk.writer.take_done() is staged
+    assert harness.writer.take_done() is staged
     assert threads() == []
-    desk.wakeup.close()
+    harness.wakeup.close()
 
 
-def test_stopping_after_a_failure_waits_for_nobody(desk: Desk) -> None:
-    desk.stage()
-    desk.disk.fail("fdatasync", errno.EIO)
-    desk.submit()
-    assert desk.woken()
-    desk.writer.stop()
+def test_stopping_after_a_failure_waits_for_nobody(harness: Harness) -> None:
+    harness.stage()
+    harness.disk.fail("fdatasync", errno.EIO)
+    harness.submit()
+    assert harness.woken()
+    harness.writer.stop()
     assert threads() == []
 
 
-def test_stopping_while_a_segment_is_being_prepared(desk: Desk) -> None:
+def test_stopping_while_a_segment_is_being_prepared(harness: Harness) -> None:
     """It is finished first; there is no second one."""
     entered, go_on = threading.Event(), threading.Event()
 
@@ -282,17 +282,17 @@ def test_stopping_while_a_segment_is_being_prepared(desk: Desk) -> None:
         assert go_on.wait(GIVE_UP_S)
         return True
 
-    desk.wal.prepare_next = slow
-    desk.writer.prepare_soon()
+    harness.wal.prepare_next = slow
+    harness.writer.prepare_soon()
     assert entered.wait(GIVE_UP_S)
-    stopping = threading.Thread(target=desk.writer.stop)
+    stopping = threading.Thread(target=harness.writer.stop)
     stopping.start()
     go_on.set()
     stopping.join(GIVE_UP_S)
     assert threads() == []
 
 
-def test_stopping_does_not_wait_for_a_whole_segment_of_zeros(desk: Desk) -> None:
+def test_stopping_does_not_wait_for_a_whole_segment_of_zeros(harness: Harness) -> None:
     """And not a moment less than for the thread: who closes the directory then is alone in it."""
     entered, go_on = threading.Event(), threading.Event()
     fdatasync = MemoryFile.fdatasync
@@ -305,16 +305,16 @@ def test_stopping_does_not_wait_for_a_whole_segment_of_zeros(desk: Desk) -> None
             assert go_on.wait(GIVE_UP_S)
         fdatasync(file)
 
-    desk.wal.prepare_next = lambda **_: desk.wal._files.prepare(3)
+    harness.wal.prepare_next = lambda **_: harness.wal._files.prepare(3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "ZEROS_BYTES", SEGMENT_BYTES // 8)
         patch.setattr(MemoryFile, "fdatasync", slow)
-        desk.writer.prepare_soon()
+        harness.writer.prepare_soon()
         assert entered.wait(GIVE_UP_S)
         stopped: list[bool] = []
-        stopping = threading.Thread(target=lambda: stopped.append(desk.writer.stop()))
+        stopping = threading.Thread(target=lambda: stopped.append(harness.writer.stop()))
         stopping.start()
-        until(lambda: desk.wal._files._hurry)
+        until(lambda: harness.wal._files._hurry)
         assert stopping.is_alive(), "it waits for the thread"
         go_on.set()
         stopping.join(GIVE_UP_S)
@@ -323,25 +323,27 @@ def test_stopping_does_not_wait_for_a_whole_segment_of_zeros(desk: Desk) -> None
     assert threads() == []
 
 
-def test_who_hangs_at_the_disk_is_told_of(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_hangs_at_the_disk_is_told_of(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log_writer, "STOP_S", 0.05)
-    desk.gate.clear()
-    desk.stage()
-    desk.submit()
-    assert not desk.writer.stop(), "the directory is not to be given away"
-    desk.gate.set()
+    harness.gate.clear()
+    harness.stage()
+    harness.submit()
+    assert not harness.writer.stop(), "the directory is not to be given away"
+    harness.gate.set()
 
 
-def test_durations_are_kept_in_bounds(desk: Desk) -> None:
+def test_durations_are_kept_in_bounds(harness: Harness) -> None:
     """Nobody scrapes: then the first few hundred of a second are all there is to know."""
-    desk.writer.durations_s = [0.001] * (SLOW_SYNCS_KEPT - 1)
+    harness.writer.durations_s = [0.001] * (SLOW_SYNCS_KEPT - 1)
     for _ in range(3):
-        desk.stage()
-        desk.submit()
-        assert desk.woken()
-        desk.wal.written(desk.writer.take_done())
-    assert len(desk.writer.durations_s) == SLOW_SYNCS_KEPT
-    assert 0 < desk.writer.durations_s[-1] < GIVE_UP_S
+        harness.stage()
+        harness.submit()
+        assert harness.woken()
+        harness.wal.written(harness.writer.take_done())
+    assert len(harness.writer.durations_s) == SLOW_SYNCS_KEPT
+    assert 0 < harness.writer.durations_s[-1] < GIVE_UP_S
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ GROUP = GroupId(1)
 SEGMENT_BYTES = 8 * WINDOW_BYTES
 
 
-class Desk:
+class Harness:
     """A log of three segments, a scrubber with its thread, and what it has told."""
 
     def __init__(self, bytes_per_s: int, every_s: float) -> None:
@@ -59,8 +59,8 @@ def until(condition: Callable[[], object]) -> None:
 
 
 @contextmanager
-def desk(*, bytes_per_s: int = 1 << 40, every_s: float = 0.01) -> Iterator[Desk]:
-    one = Desk(bytes_per_s, every_s)
+def harness(*, bytes_per_s: int = 1 << 40, every_s: float = 0.01) -> Iterator[Harness]:
+    one = Harness(bytes_per_s, every_s)
     one.scrubber.start()
     try:
         yield one
@@ -74,7 +74,7 @@ def used(wal: Wal) -> int:
 
 
 def test_pass_after_pass_reads_everything_and_finds_nothing_where_nothing_is() -> None:
-    with desk() as one:
+    with harness() as one:
         until(lambda: one.scrubber.passes >= 2)
         assert one.scrubber.bytes_read >= 2 * (used(one.wal) - 3 * 512)
         assert one.scrubber.take() == []
@@ -82,7 +82,7 @@ def test_pass_after_pass_reads_everything_and_finds_nothing_where_nothing_is() -
 
 
 def test_what_was_flipped_is_found_by_the_next_pass() -> None:
-    with desk() as one:
+    with harness() as one:
         until(lambda: one.scrubber.passes >= 1)
         place = one.flip(7)
         (hole,) = one.found()[:1]
@@ -91,7 +91,7 @@ def test_what_was_flipped_is_found_by_the_next_pass() -> None:
 
 def test_it_reads_no_faster_than_it_may() -> None:
     """Eight windows a second: what a second has brought is at most that, and the one under way."""
-    with desk(bytes_per_s=8 * WINDOW_BYTES) as one:
+    with harness(bytes_per_s=8 * WINDOW_BYTES) as one:
         until(lambda: one.scrubber.bytes_read)
         began, before = time.monotonic(), one.scrubber.bytes_read
         until(lambda: one.scrubber.bytes_read - before >= 4 * WINDOW_BYTES)
@@ -103,7 +103,7 @@ def test_it_reads_no_faster_than_it_may() -> None:
 def test_what_is_suspected_is_looked_at_at_once() -> None:
     """Where nothing is scrubbed, and in the middle of a pass that takes an hour."""
     for bytes_per_s, every_s in ((0, 3600.0), (1000, 0.01)):
-        with desk(bytes_per_s=bytes_per_s, every_s=every_s) as one:
+        with harness(bytes_per_s=bytes_per_s, every_s=every_s) as one:
             place = one.flip(90)
             one.scrubber.suspect(place)
             (hole,) = one.found()[:1]
@@ -111,7 +111,7 @@ def test_what_is_suspected_is_looked_at_at_once() -> None:
 
 
 def test_a_segment_that_was_retired_is_nothing_to_look_at() -> None:
-    with desk(bytes_per_s=0) as one:
+    with harness(bytes_per_s=0) as one:
         old = one.wal.entry_place(GROUP, Slot(1))
         one.wal.retire({GROUP: Slot(100_000)})
         sync(one.wal)
@@ -125,7 +125,7 @@ def test_a_segment_that_was_retired_is_nothing_to_look_at() -> None:
 
 
 def test_a_bug_of_ours_costs_one_look_and_not_the_thread() -> None:
-    with desk(bytes_per_s=0) as one:
+    with harness(bytes_per_s=0) as one:
         place = one.flip(90)
         kept, one.wal._kept = one.wal._kept, None  # type: ignore[assignment]  # the bug
         one.scrubber.suspect(place)

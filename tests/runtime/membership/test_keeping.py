@@ -25,7 +25,7 @@ from tests.paxos.core import GROUP, LIFE, Member, ballot, member
 OTHER = NodeId(2)
 
 
-class Desk:
+class Harness:
     def __init__(self, directory: Path, disk: MemoryDisk) -> None:
         self.disk = disk
         self.worker = Worker("keeping", lambda: None)
@@ -55,35 +55,35 @@ class Desk:
 
 
 async def test_what_is_heard_of_others_is_written_when_it_changes(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, MemoryDisk())
-    desk.local_records.tick()
-    assert not desk.worker.jobs, "nothing is known"
-    desk.hears(70)
-    desk.local_records.tick()
-    desk.hears(80)
-    desk.local_records.tick()
-    assert desk.worker.jobs <= 1, "one at a time"
-    await desk.until(lambda: not desk.worker.jobs)
-    assert read_witness(desk.disk) == {OTHER: (5, 70)}
-    desk.local_records.tick()
-    await desk.until(lambda: not desk.worker.jobs)
-    assert read_witness(desk.disk) == {OTHER: (5, 80)}
-    desk.local_records.tick()
-    assert not desk.worker.jobs, "nothing has changed"
-    later = Desk(tmp_path, desk.disk)
+    harness = Harness(tmp_path, MemoryDisk())
+    harness.local_records.tick()
+    assert not harness.worker.jobs, "nothing is known"
+    harness.hears(70)
+    harness.local_records.tick()
+    harness.hears(80)
+    harness.local_records.tick()
+    assert harness.worker.jobs <= 1, "one at a time"
+    await harness.until(lambda: not harness.worker.jobs)
+    assert read_witness(harness.disk) == {OTHER: (5, 70)}
+    harness.local_records.tick()
+    await harness.until(lambda: not harness.worker.jobs)
+    assert read_witness(harness.disk) == {OTHER: (5, 80)}
+    harness.local_records.tick()
+    assert not harness.worker.jobs, "nothing has changed"
+    later = Harness(tmp_path, harness.disk)
     later.local_records.tick()
     assert not later.worker.jobs, "it is what the disk says"
-    for one in (desk, later):
+    for one in (harness, later):
         assert one.worker.stop()
 
 
 async def test_evidence_is_kept_aside(tmp_path: Path) -> None:
     (tmp_path / segment_name(1)).write_text("log")
-    desk = Desk(tmp_path, MemoryDisk())
-    desk.local_records.keep_evidence(GROUP)
-    await desk.until(lambda: not desk.worker.jobs)
+    harness = Harness(tmp_path, MemoryDisk())
+    harness.local_records.keep_evidence(GROUP)
+    await harness.until(lambda: not harness.worker.jobs)
     assert (tmp_path / evidence_name(GROUP) / segment_name(1)).read_text() == "log"
-    assert desk.worker.stop()
+    assert harness.worker.stop()
 
 
 # -- an operator's order --------------------------------------------------------------------------

@@ -46,8 +46,11 @@ def test_old_records_go_and_others_stay(tmp_path: Path) -> None:
             ConfigureTopic("t", b"t" * 16, {"retention.ms": str(HOUR_MS)}), made.append
         )
         run_until(node, lambda: statistics.retention_records == 2)
-        retainer = node.broker.retainer
-        run_until(node, lambda: "t" in retainer.sizes and retainer.sizes["t"].records == 1)
+        retention = node.broker.retention
+        run_until(
+            node,
+            lambda: "t" in retention.sizes and retention.sizes["t"].records == 1,
+        )
         shown = generate_latest(node.metrics_registry).decode()
         assert 'evenkeel_topic_records{topic="t"} 1.0' in shown
         assert 'evenkeel_topic_records{topic="kept"} 1.0' in shown

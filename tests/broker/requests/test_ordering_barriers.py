@@ -1,6 +1,6 @@
 """What was refused on a connection, nothing that was sent behind it overtakes (protocol.md F4)."""
 
-from broker.lanes import LANES_MAX, SETTLE_NS, Lanes
+from broker.ordering_barriers import BARRIERS_MAX, CLIENT_REACTION_NS, OrderingBarriers
 from broker.ports import Connection
 from broker.proposals.intake import FailureReason
 from tests.broker.batches import batch
@@ -61,7 +61,7 @@ def test_a_time_out_and_a_topic_that_is_not_known_yet_shut_the_lane_as_well() ->
     behind = world.begin_produce(1, {0: batch("b")})
     early = world.begin_produce(1, {99: batch("x")})
     assert code(early) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert early.reply.connection.shut("orders", 99)
+    assert early.reply.connection.is_blocked("orders", 99)
     world.settle()
     assert code(behind) == ErrorCode.NOT_ENOUGH_REPLICAS
     assert [text for _, text in read_all(world, 1, 0)] == ["a"], "the late one, and no other"
@@ -103,58 +103,58 @@ def test_without_an_answer_a_former_master_forwards_for_ever() -> None:
 
 
 def test_a_lane_opens_when_the_first_refusal_has_settled_and_the_last_is_known() -> None:
-    lanes = Lanes()
-    lanes.refused("t", 0, 1)
-    lanes.seen(1, 1_000)
-    lanes.refused("t", 0, 2)  # sent before, or by a client that does not wait
-    lanes.seen(1, 1_000 + SETTLE_NS)
-    assert lanes.is_shut("t", 0), "the last is not known"
-    lanes.seen(2, 999 + SETTLE_NS)
-    assert lanes.is_shut("t", 0), "known, but perhaps not looked at"
-    lanes.seen(2, 1_000 + SETTLE_NS)
-    assert not lanes.is_shut("t", 0)
-    assert not len(lanes)
+    barriers = OrderingBarriers()
+    barriers.refused("t", 0, 1)
+    barriers.seen(1, 1_000)
+    barriers.refused("t", 0, 2)  # sent before, or by a client that does not wait
+    barriers.seen(1, 1_000 + CLIENT_REACTION_NS)
+    assert barriers.is_blocked("t", 0), "the last is not known"
+    barriers.seen(2, 999 + CLIENT_REACTION_NS)
+    assert barriers.is_blocked("t", 0), "known, but perhaps not looked at"
+    barriers.seen(2, 1_000 + CLIENT_REACTION_NS)
+    assert not barriers.is_blocked("t", 0)
+    assert not len(barriers)
 
 
 def test_what_waits_is_measured_by_the_refusals_before_it() -> None:
     connection = Connection()
     for _ in range(5):
         connection.refused("t", 0)
-    assert connection.shut_since("t", 0, 4)
-    assert not connection.shut_since("t", 0, 5)
-    assert not connection.shut_since("t", 1, 4)
+    assert connection.would_overtake("t", 0, 4)
+    assert not connection.would_overtake("t", 0, 5)
+    assert not connection.would_overtake("t", 1, 4)
 
 
 def test_what_came_before_a_refusal_overtakes_it_when_the_lane_is_open_again_too() -> None:
-    """It was with another node while the lane was shut (seed 774)."""
+    """It was with another node while the barrier was up (seed 774)."""
     connection = Connection()
     connection.refused("t", 0)
-    for boot_ns in (1, 1 + SETTLE_NS):
+    for boot_ns in (1, 1 + CLIENT_REACTION_NS):
         connection.seen(1, boot_ns)
-    assert not connection.shut("t", 0)
-    assert connection.lanes is None
-    assert connection.shut_since("t", 0, 0)
-    assert not connection.shut_since("t", 0, 1), "sent when its client knew"
-    assert not connection.shut_since("t", 1, 0)
+    assert not connection.is_blocked("t", 0)
+    assert connection.barriers is None
+    assert connection.would_overtake("t", 0, 0)
+    assert not connection.would_overtake("t", 0, 1), "sent when its client knew"
+    assert not connection.would_overtake("t", 1, 0)
 
 
 def test_of_too_many_partitions_nobody_remembers_which_were_refused() -> None:
     connection = Connection()
-    for index in range(LANES_MAX + 1):
+    for index in range(BARRIERS_MAX + 1):
         connection.refused("t", index)
-    assert connection.shut_since("t", LANES_MAX, LANES_MAX)
-    assert not connection.shut_since("t", LANES_MAX, LANES_MAX + 1)
-    assert connection.shut_since("t", 7, LANES_MAX - 1), "which is too careful"
-    assert not connection.shut_since("t", 7, LANES_MAX)
+    assert connection.would_overtake("t", BARRIERS_MAX, BARRIERS_MAX)
+    assert not connection.would_overtake("t", BARRIERS_MAX, BARRIERS_MAX + 1)
+    assert connection.would_overtake("t", 7, BARRIERS_MAX - 1), "which is too careful"
+    assert not connection.would_overtake("t", 7, BARRIERS_MAX)
 
 
-def test_too_many_lanes_are_one() -> None:
-    lanes = Lanes()
-    for number in range(LANES_MAX + 2):
-        lanes.refused("t", number, number + 1)
-    assert len(lanes) == LANES_MAX + 1
-    assert lanes.is_shut("another", 7)
-    for boot_ns in (1, 1 + SETTLE_NS):
-        lanes.seen(LANES_MAX + 2, boot_ns)
-    assert not lanes.is_shut("another", 7)
-    assert not len(lanes)
+def test_too_many_barriers_block_the_connection() -> None:
+    barriers = OrderingBarriers()
+    for number in range(BARRIERS_MAX + 2):
+        barriers.refused("t", number, number + 1)
+    assert len(barriers) == BARRIERS_MAX + 1
+    assert barriers.is_blocked("another", 7)
+    for boot_ns in (1, 1 + CLIENT_REACTION_NS):
+        barriers.seen(BARRIERS_MAX + 2, boot_ns)
+    assert not barriers.is_blocked("another", 7)
+    assert not len(barriers)

@@ -1,7 +1,7 @@
-"""A Produce request that is too large to be held, without its records: for whom to answer.
+"""A Produce request that is too large to keep, without its records: it says what to answer.
 
-The frame goes by in pieces and is not kept; what is, is a smaller one of the same request in which
-all records are missing. Read like any other it says which partitions it was for.
+The frame is read in pieces and discarded. Only a smaller frame of the same request remains, without
+any records. Decoded like any other, it says which partitions the request was for.
 """
 
 import struct
@@ -20,11 +20,11 @@ NO_RECORDS: Final = b"\x00\x00\x00\x00"
 NO_RECORDS_FLEXIBLE: Final = b"\x01"
 
 Parser = Generator[int, bytes, None]
-"""Says how many bytes it wants to have, or as a negative number to be without."""
+"""Yields how many bytes it wants next, or as a negative number how many to skip."""
 
 
-class Hollow:
-    """Fed with all of a frame without its length. `kept` is the smaller one, once it is done."""
+class OversizedProduce:
+    """Fed with a whole frame without its length. `kept` is the smaller one, once it is done."""
 
     def __init__(self) -> None:
         self.kept = bytearray()
@@ -35,7 +35,7 @@ class Hollow:
     def feed(self, data: memoryview) -> None:
         """
         Raises:
-            ProtocolError: it is no Produce, or names more than anybody has.
+            ProtocolError: it is not a Produce request, or its names are too long.
         """
         at = 0
         while at < len(data) and self._parser is not None:
@@ -62,7 +62,7 @@ class Hollow:
         except StopIteration:
             self._parser = None
         if len(self.kept) > KEPT_BYTES_MAX:
-            raise ProtocolError("a Produce that names too much", "frame", 0)
+            raise ProtocolError("a Produce whose names are too long", "frame", 0)
 
     # -- the layout -----------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ class Hollow:
         return piece
 
     def _varint(self) -> Generator[int, bytes, bytes]:
-        """The bytes of one, which are not kept yet."""
+        """The bytes of one varint, which are not kept yet."""
         data = b""
         while True:
             data += yield 1
@@ -115,7 +115,7 @@ class Hollow:
         else:
             size = max(0, int(_SHORT.unpack((yield from self._keep(2)))[0]))
         if size > KEPT_BYTES_MAX:
-            raise ProtocolError("a name that is none", "frame", 0)
+            raise ProtocolError("a name that is too long", "frame", 0)
         yield from self._keep(size)
 
     def _drop_records(self, flexible: bool) -> Generator[int, bytes, None]:

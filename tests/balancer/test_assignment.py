@@ -1,4 +1,4 @@
-"""Seats: the best there are, by brute force; and their prices prove it at any size."""
+"""Assignments: the best there are, by brute force; and their prices prove it at any size."""
 
 from collections import Counter
 from fractions import Fraction
@@ -19,21 +19,23 @@ from paxos.ids import GroupId, NodeId
 
 
 @st.composite
-def seatings(draw: st.DrawFn, groups_max: int, nodes_max: int, seats_max: int) -> AssignmentProblem:
+def problems(
+    draw: st.DrawFn, groups_max: int, nodes_max: int, demand_max: int
+) -> AssignmentProblem:
     nodes = [NodeId(one) for one in range(1, draw(st.integers(1, nodes_max)) + 1)]
     places = st.builds(Place, st.sampled_from([0, 0, 0, 0, 1]), st.integers(0, 3))
     choices: dict[GroupId, dict[NodeId, Place]] = {}
-    seats, start, zone_most = {}, {}, {}
+    demand, start, zone_most = {}, {}, {}
     for group in map(GroupId, range(draw(st.integers(0, groups_max)))):
         mine = draw(st.lists(st.sampled_from(nodes), min_size=1, unique=True))
         choices[group] = {node: draw(places) for node in sorted(mine)}
-        seats[group] = draw(st.integers(0, min(seats_max, len(mine))))
-        start[group] = draw(st.lists(st.sampled_from(mine), max_size=seats[group], unique=True))
+        demand[group] = draw(st.integers(0, min(demand_max, len(mine))))
+        start[group] = draw(st.lists(st.sampled_from(mine), max_size=demand[group], unique=True))
         if draw(st.integers(0, 3)):
             zone_most[group] = draw(st.integers(1, 2))
     return AssignmentProblem(
         choices=choices,
-        seats=seats,
+        demand=demand,
         start=start,
         capacity={node: draw(st.sampled_from([1, 2, 2, 4])) for node in nodes},
         fixed={node: draw(st.integers(0, 2)) for node in nodes},
@@ -68,19 +70,19 @@ def cost(problem: AssignmentProblem, sets: dict[GroupId, tuple[NodeId, ...]]) ->
     return penalty, excess, squares, nodes, price
 
 
-def taken(seated: Assignment) -> dict[GroupId, tuple[NodeId, ...]]:
-    return {group: tuple(sorted(members)) for group, members in seated.sets.items()}
+def taken(found: Assignment) -> dict[GroupId, tuple[NodeId, ...]]:
+    return {group: tuple(sorted(members)) for group, members in found.sets.items()}
 
 
 @settings(max_examples=300, deadline=None)
-@given(seatings(groups_max=4, nodes_max=4, seats_max=2))
+@given(problems(groups_max=4, nodes_max=4, demand_max=2))
 def test_brute_force_finds_nothing_better(problem: AssignmentProblem) -> None:
     found = best(problem)
-    assert {group: len(members) for group, members in found.sets.items()} == dict(problem.seats)
+    assert {group: len(members) for group, members in found.sets.items()} == dict(problem.demand)
     candidates = product(
-        *(combinations(problem.choices[group], seats) for group, seats in problem.seats.items())
+        *(combinations(problem.choices[group], demand) for group, demand in problem.demand.items())
     )
-    least = min(cost(problem, dict(zip(problem.seats, one, strict=True))) for one in candidates)
+    least = min(cost(problem, dict(zip(problem.demand, one, strict=True))) for one in candidates)
     assert cost(problem, taken(found)) == least
     if found.prices is not None:
         assert objection(_at(problem, found), found.prices) is None
@@ -89,7 +91,7 @@ def test_brute_force_finds_nothing_better(problem: AssignmentProblem) -> None:
 def _at(problem: AssignmentProblem, found: Assignment) -> AssignmentProblem:
     return AssignmentProblem(
         choices=problem.choices,
-        seats=problem.seats,
+        demand=problem.demand,
         start=taken(found),
         capacity=problem.capacity,
         fixed=problem.fixed,
@@ -100,7 +102,7 @@ def _at(problem: AssignmentProblem, found: Assignment) -> AssignmentProblem:
 
 
 @settings(max_examples=40, deadline=None)
-@given(seatings(groups_max=40, nodes_max=9, seats_max=3))
+@given(problems(groups_max=40, nodes_max=9, demand_max=3))
 def test_at_any_size_prices_prove_it(problem: AssignmentProblem) -> None:
     found = best(problem)
     assert found.prices is not None
@@ -110,13 +112,13 @@ def test_at_any_size_prices_prove_it(problem: AssignmentProblem) -> None:
     assert best(there).sets == found.sets, "what is best stays"
 
 
-def test_prices_prove_nothing_of_another_seating() -> None:
-    """Node 1 has everything; prices of the even seating do not hold there, nor any others."""
+def test_prices_prove_nothing_of_another_assignment() -> None:
+    """Node 1 has everything; prices of the even assignment do not hold there, nor any others."""
     groups = [GroupId(one) for one in range(4)]
     nodes = [NodeId(1), NodeId(2)]
     crowded = AssignmentProblem(
         choices={group: {node: Place(0, node - 1) for node in nodes} for group in groups},
-        seats=dict.fromkeys(groups, 1),
+        demand=dict.fromkeys(groups, 1),
         start=dict.fromkeys(groups, nodes[:1]),
         capacity=dict.fromkeys(nodes, 1),
         fixed={},
