@@ -153,6 +153,17 @@ def refuse_more_than(limit: int, named: Sized, broker: Broker, request: Request)
     return True
 
 
+def answer_aside(broker: Broker, request: Request, things: int, make: Callable[[], Any]) -> None:
+    """Answer what `make` makes, in another thread where it is about many things. It is not to look
+    at what the loop changes."""
+    if things < BACKGROUND_FROM:
+        request.reply.complete(encode_response(request.header, make()))
+    else:
+        broker.background.submit(
+            lambda: encode_response(request.header, make()), request.reply.complete
+        )
+
+
 def _written(
     make: Refuse, header: RequestHeader, message: object, error: ErrorCode, text: str
 ) -> list[Buffer]:
