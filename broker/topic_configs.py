@@ -128,7 +128,7 @@ _ALL: Final = (
         default=_always(DELETE),
         check=_policy,
         broker_name="log.cleanup.policy",
-        documentation="How old records go: by age and size, or when their key has a later one.",
+        documentation="How records are removed: by age and size, or by a later one of their key.",
     ),
     TopicConfig(
         name="compression.type",
@@ -144,7 +144,7 @@ _ALL: Final = (
         default=_always("86400000"),
         check=_integer(0, _long_max),
         broker_name="log.cleaner.delete.retention.ms",
-        documentation="How long a tombstone stays after compaction first came across it.",
+        documentation="How long a tombstone stays after compaction first sees it.",
     ),
     TopicConfig(
         name=MAX_COMPACTION_LAG_MS,
@@ -152,7 +152,7 @@ _ALL: Final = (
         default=_always(str(NO_LIMIT_MS)),
         check=_integer(1, _long_max),
         broker_name="log.cleaner.max.compaction.lag.ms",
-        documentation="Records that old may be compacted, wherever they are and however few.",
+        documentation="Records of this age may be compacted, wherever they are and however few.",
     ),
     TopicConfig(
         name="max.message.bytes",
@@ -182,9 +182,9 @@ _ALL: Final = (
         name=TIMESTAMP_TYPE,
         type=ConfigType.STRING,
         default=_always("CreateTime"),
-        check=_only("CreateTime", LOG_APPEND_TIME, because="Kafka knows no other"),
+        check=_only("CreateTime", LOG_APPEND_TIME, because="Kafka has no others"),
         broker_name="log.message.timestamp.type",
-        documentation="Whose time a record has: its producer's, or that of its arrival.",
+        documentation="Which timestamp a record has: the producer's, or the time of its arrival.",
     ),
     TopicConfig(
         name=MIN_CLEANABLE_DIRTY_RATIO,
@@ -192,7 +192,7 @@ _ALL: Final = (
         default=_always("0.5"),
         check=_ratio,
         broker_name="log.cleaner.min.cleanable.ratio",
-        documentation="Which share of the settled bytes must be new before they are compacted.",
+        documentation="Which share of the tiered bytes must be new before they are compacted.",
     ),
     TopicConfig(
         name=MIN_COMPACTION_LAG_MS,
@@ -200,7 +200,7 @@ _ALL: Final = (
         default=_always("0"),
         check=_integer(0, _long_max),
         broker_name="log.cleaner.min.compaction.lag.ms",
-        documentation="Records younger than that are not compacted.",
+        documentation="Younger records are not compacted.",
     ),
     TopicConfig(
         name="min.insync.replicas",
@@ -218,7 +218,7 @@ _ALL: Final = (
         default=lambda config, replicas: str(config.retention_bytes),
         check=_integer(-(2**63), _long_max),
         broker_name="log.retention.bytes",
-        documentation="More than so many bytes of a partition are too many; negative: no limit.",
+        documentation="Most bytes that a partition keeps; negative: no limit.",
     ),
     TopicConfig(
         name=RETENTION_MS,
@@ -226,7 +226,7 @@ _ALL: Final = (
         default=lambda config, replicas: str(config.retention_ms),
         check=_integer(-1, _long_max),
         broker_name="log.retention.ms",
-        documentation="Records that old are too old; -1: no limit.",
+        documentation="How long records are kept; -1: no limit.",
     ),
     TopicConfig(
         name=SEGMENT_BYTES,
@@ -234,7 +234,7 @@ _ALL: Final = (
         default=_always(str(64 << 20)),
         check=_integer(SEGMENT_BYTES_MIN, _int_max),
         broker_name="log.segment.bytes",
-        documentation="Size of the files that a partition's older data is in; they go as a whole.",
+        documentation="Size of the files with a partition's older data, deleted as a whole.",
     ),
     TopicConfig(
         name=SEGMENT_MS,
@@ -242,7 +242,7 @@ _ALL: Final = (
         default=_always(str(7 * DAY_MS)),
         check=_integer(1, _long_max),
         broker_name="log.roll.ms",
-        documentation="What lies in one such file is of at most so long a time.",
+        documentation="Longest time span of one such file.",
     ),
     TopicConfig(
         name="unclean.leader.election.enable",
@@ -282,7 +282,7 @@ _IDLE: Final = (
         "file.delete.delay.ms",
         ConfigType.LONG,
         "60000",
-        "a file that goes stays with those who read it",
+        "a deleted file stays open for its readers",
         "log.segment.delete.delay.ms",
     ),
     _idle(
@@ -338,7 +338,7 @@ def problem(
         if known is None:
             return f"unknown topic config {name[:100]!r}; known: {', '.join(TOPIC_CONFIGS)}"
         if name in seen:
-            return f"{name} is there twice"
+            return f"{name} is given twice"
         seen.add(name)
         if value is None:
             return f"{name} has no value"

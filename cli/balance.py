@@ -15,7 +15,7 @@ from cli import target as chosen
 from cluster import health, state
 from cluster.spec import ClusterSpec
 
-_DATA: Final = f"{chosen.DATA_CHANGES}; of what only shows also the one started last"
+_DATA: Final = f"{chosen.DATA_CHANGES}; commands that only show also accept the one started last"
 
 
 class BalanceError(RuntimeError):
@@ -25,7 +25,7 @@ class BalanceError(RuntimeError):
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The flags of old, and one subcommand for each thing an operator does."""
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--all-on", type=int, metavar="N", help="all masters belong on node N")
+    what.add_argument("--all-on", type=int, metavar="N", help="move all masters to node N")
     what.add_argument("--even", action="store_true", help="the same as `run`")
     what.add_argument("--pause", action="store_true", help="the same as `pause`")
     what.add_argument("--resume", action="store_true", help="the same as `resume`")
@@ -50,16 +50,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         return sub
 
     looks = partial(action, json_too=True, changes=False)
-    looks("show", _show, "show masters, ideals, and why each is moved or not")
-    plan = looks("plan", _plan, "show the plan that would be made now")
+    looks("show", _show, "show masters, ideal nodes, and why each moves or not")
+    plan = looks("plan", _plan, "show the plan for now")
     plan.add_argument("--dry-run", action="store_true", help="change nothing (it never does)")
-    plan.add_argument("--explain", action="store_true", help="also what stays, and why")
+    plan.add_argument("--explain", action="store_true", help="also show what stays, and why")
     plan.add_argument(
         "--without", type=int, action="append", default=[], metavar="N", help="if node N died"
     )
-    action("run", _run, "make a plan, adopt it, and go on planning by itself", json_too=True)
+    action("run", _run, "make a plan, adopt it, and keep planning automatically", json_too=True)
     for name, text in (("pause", "move no master"), ("resume", "move masters again")):
-        sub = action(name, _pause, f"{text}, or not that of one Paxos group")
+        sub = action(name, _pause, f"{text}, or that of one Paxos group")
         sub.add_argument("--group", type=int, metavar="G")
         sub.set_defaults(paused=name == "pause")
     move = action("move", _move, "move one Paxos group to a node and keep it there")
@@ -70,8 +70,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         sub = action(name, _drain, text)
         sub.add_argument("node", type=int, metavar="N")
         sub.set_defaults(draining=name == "drain")
-    action("cancel", _cancel, "do not hand over for the steal that is running")
-    policy = action("policy", _policy, "show or change what the balancer aims at")
+    action("cancel", _cancel, "cancel the running steal before its handover")
+    policy = action("policy", _policy, "show or change the balancer's policy")
     policy.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="e.g. evenness=weight")
     looks("history", _history, "show the last plans and steals with their reasons")
 
@@ -116,7 +116,7 @@ def _flags(options: Any) -> int:  # noqa: ANN401
             spec, running, "POST", "/admin/placement", {"all_on": options.all_on}
         )
         others = answer.get("without_replica", [])
-        has_not = f"but of {len(others)} Paxos groups it has no replica: they stay where they are"
+        has_not = f"but it has no replica of {len(others)} Paxos groups: they stay where they are"
         what = f"all masters belong on node {options.all_on}" + (f", {has_not}" if others else "")
         return _done(what, answer)
     if options.even:
@@ -160,7 +160,9 @@ def _move(options: Any) -> int:  # noqa: ANN401
     body = {"group": options.group, "node": options.node}
     answer = _asked(options, "POST", "/admin/move", body)
     group = f"Paxos group {options.group}"
-    done = f"{group} is the planner's again" if options.unpin else f"{group} is pinned to node "
+    done = (
+        f"{group} is left to the planner again" if options.unpin else f"{group} is pinned to node "
+    )
     return _done(done if options.unpin else f"{done}{options.node}", answer)
 
 

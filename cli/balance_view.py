@@ -46,7 +46,7 @@ def _published(weights: Mapping[str, Any]) -> list[str]:
     if last is None:
         return []
     used = "in use" if weights["by"] == "weight" else "not in use: evenness=count"
-    used = used if last["fresh"] else "not of now: not believed"
+    used = used if last["fresh"] else "out of date: ignored"
     when = _time(last["computed_wall_ms"])
     return [f"weights of {when} published by {last['source']}: {used}"]
 
@@ -64,13 +64,13 @@ def _nodes(group: Mapping[str, Any]) -> str:
 
 def _state_line(view: Mapping[str, Any]) -> str:
     if view["paused"]:
-        return "paused: evenkeel balance resume lets it go on"
+        return "paused: resume it with evenkeel balance resume"
     if not view["policy"]["automatic"]:
-        return "placement set by hand: evenkeel balance run plans again, and keeps planning"
+        return "placement set by hand: evenkeel balance run starts automatic planning again"
     moving = [f"{one['group']} ({one['source']} to {one['target']})" for one in view["tokens"]]
     doing = f"moving Paxos group {', '.join(moving)}" if moving else "nothing is being moved"
     copying = len(view["replica_moves"])
-    doing += _when(copying, f", {copying} Paxos group(s) on their way to other nodes")
+    doing += _when(copying, f", {copying} Paxos group(s) moving to other nodes")
     return f"automatic, planner {view['planner']}, {doing}"
 
 
@@ -89,10 +89,12 @@ def plan(answer: Mapping[str, Any], without: Iterable[int], *, explain: bool) ->
         ]
     certificate = answer["certificate"]
     if certificate is None:
-        lines.append("no node can be planned for: everything stays where it is")
+        lines.append("no usable node: everything stays where it is")
     else:
         proven = certificate["moves"] == certificate["at_least"]
-        claim = "no plan as even has fewer" if proven else f"at least {certificate['at_least']}"
+        claim = (
+            "no equally even plan has fewer" if proven else f"at least {certificate['at_least']}"
+        )
         lines.append(
             f"{len(moves)} move(s), even by {answer['by']} ({answer['weights']}); "
             f"{claim} (proof: {certificate['proof']})"

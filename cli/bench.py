@@ -72,7 +72,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="these alone: " + ", ".join((*NAMES, *FAMILIES)),
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where the result is kept")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to store the result")
     parser.add_argument(
         "--samples", type=Path, metavar="DIR", help="keep every request as a row of a file there"
     )
@@ -83,11 +83,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="an earlier result, instead of the last one of each benchmark",
     )
-    compare.add_argument("--no-compare", action="store_true", help="with no earlier result")
+    compare.add_argument("--no-compare", action="store_true", help="compare with no earlier result")
     parser.add_argument(
         "--bootstrap-servers",
         metavar="HOST:PORT[,...]",
-        help="measure these brokers instead; topics are made there, and deleted again",
+        help="measure these brokers instead; creates topics there, and deletes them again",
     )
     parser.add_argument(
         "--peer",
@@ -102,7 +102,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--replication",
         type=int,
         metavar="N",
-        help=f"of topics on brokers not ours (as many as there are, up to {REPLICATION_MAX})",
+        help=f"of topics on other brokers (their number, up to {REPLICATION_MAX})",
     )
     parser.add_argument(
         "--set",
@@ -121,7 +121,7 @@ def _peer(text: str) -> Peer:
             f"{text!r} is not NAME=HOST:PORT, with a name of up to 20 letters, digits, . _ or -"
         )
     if name in (OURS, GIVEN):
-        raise argparse.ArgumentTypeError(f"{name!r} is what our own side is called")
+        raise argparse.ArgumentTypeError(f"{name!r} is the name of our own side")
     return Peer(name, bootstrap)
 
 

@@ -25,10 +25,10 @@ from storage.unsafe_recovery import give_order
 from storage.usage import Usage, usage
 
 LOSS: Final = (
-    "What was acknowledged can be lost by it, and what clients were told can turn out untrue: this "
-    "node may have voted for something that it knows no more, and a majority will be counted with "
-    "it all the same. Use it only where the nodes, or copies of their directories, that know more "
-    "are gone for good, on the node whose directory is the newest, with a copy of it put away."
+    "This can lose acknowledged messages and make earlier answers to clients untrue: the node may "
+    "have cast votes that it has forgotten, and it will still count towards a majority. Use it "
+    "only if all nodes and copies of directories that know more are gone for good. Use it on the "
+    "node with the newest directory, and make a copy of that directory first."
 )
 PROBLEMS_SHOWN_MAX: Final = 100
 PARTITIONS_SHOWN_MAX: Final = 100
@@ -43,12 +43,12 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
             _show,
             "show what a start would find: checkpoints, segments, Paxos groups, promises",
         ),
-        ("usage", _usage, "show what disks are full of, what they will need, and what bounds it"),
+        ("usage", _usage, "show what fills the disks, what they will need, and what bounds it"),
     ):
         command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         command.add_argument("--json", action="store_true", help="for programs")
         if name == "usage":
-            text = "of one stopped node; without it: of the local cluster that runs"
+            text = "of one stopped node; without it: of the running local cluster"
             command.add_argument("directory", type=Path, nargs="?", metavar="DIR", help=text)
             text = "with DIR, the node's, for limits"
             command.add_argument("--config", type=Path, metavar="FILE", help=text)
@@ -62,9 +62,9 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     )
     command = commands.add_parser("unsafe-recover", help=text, description=f"{text}. {LOSS}")
     command.add_argument("directory", type=Path, metavar="DIR", help="of one stopped node")
-    text = "these Paxos groups only, 0 is the registry's (all that do not vote)"
+    text = "only these Paxos groups, 0 is the registry (default: all that do not vote)"
     command.add_argument("--groups", type=_groups, metavar="N,N", help=text)
-    text = "say that you have read what may be lost; without it, it is only told"
+    text = "confirm that data may be lost; without it, the command only says what may be lost"
     command.add_argument("--lose-data", action="store_true", help=text)
     command.set_defaults(do=_unsafe_recover)
 
@@ -90,10 +90,10 @@ def _unsafe_recover(options: Any) -> int:  # noqa: ANN401 (argparse's)
             f"start.\n{LOSS}"
         )
         if not options.lose_data:
-            print("nothing is done: add --lose-data to order it")
+            print("nothing was done: add --lose-data to do it")
             return 2
         give_order(disk, wanted)
-    print("ordered: start the node; its log says what becomes of it (unsafe-recovered)")
+    print("ordered: now start the node; its log reports the outcome (unsafe-recovered)")
     return 0
 
 
@@ -108,7 +108,7 @@ def _opened(options: Any, bytes_max: int = 0) -> Iterator[RealDisk]:  # noqa: AN
     if not any((directory / name).exists() for name in (IDENTITY_NAME, IDENTITY_COPY_NAME)):
         nodes = sorted(path.name for path in directory.glob("node-*/") if path.is_dir())
         hint = f"; it holds those of {', '.join(nodes)}" if nodes else ""
-        raise DirectoryRefused(f"{directory} is no data directory of a node{hint}")
+        raise DirectoryRefused(f"{directory} is not the data directory of a node{hint}")
     disk = RealDisk(directory, bytes_max)
     try:
         disk.lock()
@@ -171,7 +171,7 @@ def _damage(found: Inspection) -> Iterator[str]:
     if hidden > 0:
         yield f"... and {hidden} more"
     for hole in found.known_damage[:PROBLEMS_SHOWN_MAX]:
-        yield f"damaged, and dealt with by the node: {hole}"
+        yield f"damaged, and already handled by the node: {hole}"
     if found.cut is not None:
         yield f"un-synced, a start will cut it off: {found.cut.file}, byte {found.cut.byte}"
 
@@ -221,7 +221,7 @@ def _lines(found: Inspection) -> Iterator[str]:
         promised = f"{group.promised.round} of node {group.promised.node}"
         votes = "yes" if group.voting else "no: it has lost something"
         if not group.founded:
-            votes = "no: its checkpoints are damaged, it needs a peer's"
+            votes = "no: its checkpoints are damaged, it needs one from a peer"
         yield (
             f"{group.group:>11} {slots:>15} {group.proven:>10} {group.missing:>8}  "
             f"{promised:<16} {votes}"

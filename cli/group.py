@@ -54,15 +54,15 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     action("list", _list, "list the consumer groups", one=False)
     action("describe", _describe, "show a consumer group's members, its offsets and its lag")
     seek = action(
-        "seek", _seek, "let a consumer group without members go on elsewhere", changes=True
+        "seek", _seek, "set the offsets of a consumer group without members", changes=True
     )
     seek.add_argument("--to", required=True, metavar="WHERE", help=WHERE)
-    text = "only these (all the consumer group has committed)"
+    text = "only these (default: all that the consumer group has committed)"
     seek.add_argument("--topic", action="append", default=[], metavar="T[:P]", help=text)
     seek.add_argument("--dry-run", action="store_true", help="only show what would change")
-    text = "forget a consumer group without members, and its offsets"
+    text = "delete a consumer group without members, and its offsets"
     delete = action("delete", _delete, text, changes=True)
-    delete.add_argument("--dry-run", action="store_true", help="only show what would go")
+    delete.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
 
 
 def _run(options: Any) -> int:  # noqa: ANN401 (argparse's)
@@ -235,7 +235,7 @@ async def _chosen(
         places |= {TopicPartition(topic, one) for one in ([int(number)] if number else known)}
     places = places or set(committed)
     if not places:
-        raise ClientError("the consumer group has committed nothing; name what to set with --topic")
+        raise ClientError("the consumer group has committed nothing; name the topics with --topic")
     return sorted(places)
 
 
@@ -253,7 +253,7 @@ async def _targets(
     elif where[:1] in "+-" and where[1:].isdecimal():
         for place in places:
             if place not in committed:
-                raise ClientError(f"{place} has no committed offset that {where} could be of")
+                raise ClientError(f"{place} has no committed offset that {where} could refer to")
             targets[place] = committed[place] + int(where)
     elif where.isdecimal():
         targets = dict.fromkeys(places, int(where))

@@ -42,14 +42,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--lag-ms-max",
         type=_not_negative,
         metavar="MS",
-        help="a reader that is longer behind, while there is no fault, is bad",
+        help="longest lag of a reader that is allowed while there is no fault",
     )
 
 
 def _not_negative(text: str) -> float:
     number = float(text)
     if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a length of time")
+        raise argparse.ArgumentTypeError(f"{text} is not a duration")
     return number
 
 

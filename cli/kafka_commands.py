@@ -38,7 +38,7 @@ def add_cluster_options(parser: argparse.ArgumentParser, *, changes: bool) -> No
     text = chosen.DATA_CHANGES if changes else chosen.DATA_LOOKS
     where.add_argument("--data", type=Path, metavar="DIR", help=text)
     parser.set_defaults(changes=changes)
-    text = f"give up when the cluster does not answer for so long ({TIMEOUT_S:g})"
+    text = f"seconds to wait for a cluster that does not answer ({TIMEOUT_S:g})"
     parser.add_argument("--timeout", type=_seconds, default=TIMEOUT_S, metavar="SECONDS", help=text)
     parser.add_argument("--json", action="store_true", help="for programs")
 
@@ -77,7 +77,7 @@ async def open_admin(options: Any) -> AsyncGenerator[Admin]:  # noqa: ANN401 (ar
             answers = (await admin.describe_cluster()).cluster_id
             if answers != meant:
                 raise ClientError(
-                    f"the nodes there are of another cluster ({answers}, not {meant}): "
+                    f"the nodes there belong to another cluster ({answers}, not {meant}): "
                     "it has their ports; name the one you mean with --data or --bootstrap"
                 )
         yield admin

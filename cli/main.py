@@ -73,8 +73,8 @@ Refusals: Final = (
 Watched: TypeAlias = Callable[[], AbstractAsyncContextManager[Sequence[str]]]
 FAULTS: Final = {
     "kill": "kill node N with SIGKILL, as a crash would",
-    "pause": "stop node N with SIGSTOP: its sockets stay open and nobody answers",
-    "resume": "let a paused node go on",
+    "pause": "stop node N with SIGSTOP: its sockets stay open but it does not answer",
+    "resume": "continue a paused node",
 }
 
 
@@ -83,8 +83,8 @@ LOOKS_AGAIN: Final = 3
 LOOK_AGAIN_S: Final = 0.25
 FEW_NODES: Final = {
     1: "one node has the only copy: what its disk loses is gone, and damage in its log stops it",
-    2: "two nodes: nothing is acknowledged while either is down. One that loses its disk gets all"
-    " from the other; where both lose something, it is gone. Three survive the loss of one",
+    2: "two nodes: nothing is acknowledged while either is down. A node that loses its disk gets"
+    " everything from the other; what both lose is gone. Three nodes survive the loss of one",
 }
 """What a cluster of less than three nodes cannot do."""
 
@@ -147,33 +147,33 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_processes(command)
 
-    balance_parser = command("balance", balance.run, "look at the balancer and steer it")
+    balance_parser = command("balance", balance.run, "show and control the balancer")
     balance.add_options(balance_parser)
 
     for name, module, text in (
-        ("topic", topic_cli, "make topics, look at them, write and read them"),
-        ("group", group_cli, "look at consumer groups, set them back, delete them"),
-        ("node", node_cli, "look at nodes, add one, let one go, give one an empty disk"),
+        ("topic", topic_cli, "create, show, write and read topics"),
+        ("group", group_cli, "show consumer groups, set their offsets, delete them"),
+        ("node", node_cli, "show nodes, add, remove or replace one"),
     ):
         module.add_commands(commands.add_parser(name, help=text, description=text))
 
-    demo_parser = command("demo", demo.run, "show in two minutes what this is, with real processes")
+    demo_parser = command("demo", demo.run, "show Evenkeel in two minutes, with real processes")
     demo.add_options(demo_parser)
 
     bench_parser = command("bench", bench_cli.run, "measure a fresh cluster, or any Kafka brokers")
     bench_cli.add_options(bench_parser)
 
-    data_help = "look at a stopped node's directory, or at what running nodes need"
+    data_help = "inspect a stopped node's directory, or the disk use of running nodes"
     data.add_commands(commands.add_parser("data", help=data_help, description=data_help))
 
-    history_parser = command("history", history_cli.run_check, "judge what clients saw")
+    history_parser = command("history", history_cli.run_check, "check what clients saw")
     history_cli.add_options(history_parser)
 
     describe = command("config", _config, "show every setting of a node, its value and meaning")
     describe.add_argument("--file", type=Path, metavar="TOML", help="a node's configuration file")
     describe.add_argument("--set", action="append", default=[], metavar="section.key=value")
 
-    complete = command("completion", completion.run, "print a script for a shell's completion")
+    complete = command("completion", completion.run, "print a completion script for a shell")
     completion.add_options(complete, parser)
 
     command("version", _version, "print the version")
@@ -188,20 +188,20 @@ def _add_processes(command: Callable[..., argparse.ArgumentParser]) -> None:
         fault.add_argument("node", type=int, metavar="N")
         _data_option(fault, chosen.DATA_CHANGES)
 
-    text = "start nodes again (stopping them in order first, if they run)"
+    text = "restart nodes (a running node is stopped cleanly first)"
     restart = command("restart", _restart, text, changes=True)
     restart.add_argument("nodes", type=int, metavar="N", nargs="+")
     _timeout_option(restart)
     _data_option(restart, chosen.DATA_CHANGES)
 
-    wait = command("wait", _wait, "wait until nodes are ready, and tell what they wait for")
-    wait.add_argument("nodes", type=int, metavar="N", nargs="*", help="all, if none is named")
+    wait = command("wait", _wait, "wait until nodes are ready, and say what they wait for")
+    wait.add_argument("nodes", type=int, metavar="N", nargs="*", help="default: all nodes")
     _timeout_option(wait)
     _data_option(wait, chosen.DATA_LOOKS)
 
-    text = "restart every node in turn, sparing the clients"
+    text = "restart every node in turn, without disturbing clients"
     roll = command("rolling-restart", _rolling, text, changes=True)
-    roll.add_argument("--from", type=int, metavar="N", dest="first", help="go on with node N")
+    roll.add_argument("--from", type=int, metavar="N", dest="first", help="continue with node N")
     _timeout_option(roll, rolling.STEP_S_MAX, "for each step")
     roll.add_argument("--json", action="store_true", help="print the seconds of every step")
     _data_option(roll, chosen.DATA_CHANGES)
@@ -215,7 +215,7 @@ def _timeout_option(
         type=_seconds,
         default=default_s,
         metavar="S",
-        help=f"wait so many seconds {text} ({default_s:.0f})",
+        help=f"seconds to wait {text} ({default_s:.0f})",
     )
 
 
@@ -322,10 +322,10 @@ def _welcome(spec: ClusterSpec, watched: Sequence[str]) -> str:
             *watched,
             "",
             "now try, in another terminal:",
-            "  evenkeel status                 who is master of what",
+            "  evenkeel status                 which node is master of what",
             "  evenkeel balance show           ... and why it is not being moved",
-            "  evenkeel balance --all-on 1     all masters to node 1 ...",
-            "  evenkeel balance run            ... and evenly spread again",
+            "  evenkeel balance --all-on 1     move all masters to node 1 ...",
+            "  evenkeel balance run            ... and spread them evenly again",
             "  evenkeel kill 2                 a crash; then: evenkeel restart 2",
             "  evenkeel pause 3                a hang; then: evenkeel resume 3",
             "",

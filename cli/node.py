@@ -53,11 +53,15 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     adding.add_argument("node", type=int, nargs="?", metavar="N", help="its number (the next one)")
     adding.add_argument("--peer", metavar="HOST:PORT", help="with --http: where its peers connect")
     adding.add_argument("--zone", default="", help="rack or availability zone")
-    removing = action("remove", _remove, "move all a node has to others, and stop it for good")
+    removing = action(
+        "remove", _remove, "move everything from a node to others, and stop it for good"
+    )
     removing.add_argument("node", type=int, metavar="N")
-    force = "also below a majority, or below the number of copies"
+    force = "even if too few nodes are left for a majority or for all copies"
     removing.add_argument("--force", action="store_true", help=force)
-    replacing = action("replace", _replace, "start a node with an empty directory; it learns all")
+    replacing = action(
+        "replace", _replace, "start a node with an empty directory; it learns everything again"
+    )
     replacing.add_argument("node", type=int, metavar="N")
     for sub in (adding, removing, replacing):
         sub.add_argument("--no-wait", action="store_true", help="do not wait until it is done")
@@ -172,14 +176,14 @@ def _add(options: Any) -> int:  # noqa: ANN401 (argparse's)
 def _refuse_known(cluster: Cluster, number: int) -> None:
     view = cluster.ask("GET", "/nodes")
     if number in view["removed"]:
-        raise NodeError(f"node {number} was removed: a new node gets a number of its own")
+        raise NodeError(f"node {number} was removed: a new node needs a new number")
     if any(row["id"] == number for row in view["nodes"]):
-        raise NodeError(f"node {number} is there already; for an empty disk: evenkeel node replace")
+        raise NodeError(f"node {number} exists already; for an empty disk: evenkeel node replace")
 
 
 def _add_elsewhere(cluster: Cluster, options: Any) -> int:  # noqa: ANN401 (argparse's)
     if options.node is None or options.peer is None:
-        raise NodeError("with --http say which node: evenkeel node add N --peer HOST:PORT ...")
+        raise NodeError("with --http name the node: evenkeel node add N --peer HOST:PORT ...")
     _refuse_known(cluster, options.node)
     status = cluster.ask("GET", "/status")
     body = {"do": "add", "node": options.node, "peer": options.peer, "zone": options.zone}
@@ -262,23 +266,23 @@ def _replace(options: Any) -> int:  # noqa: ANN401 (argparse's)
     if cluster.spec is None:
         raise NodeError(
             "start the node by hand with an empty data directory and the same configuration: "
-            "it learns all it had from the others (evenkeel node list shows how far it is)"
+            "it learns everything from the others (evenkeel node list shows the progress)"
         )
     address = cluster.spec.node(number).http
     others = [node.http for node in cluster.spec.nodes if node.id != number]
     rest = attrs.evolve(cluster, addresses=others)
     if number not in (row["id"] for row in rest.ask("GET", "/nodes")["nodes"]):
-        raise NodeError(f"node {number} is none of the cluster's nodes: evenkeel node add")
+        raise NodeError(f"node {number} is not a node of the cluster: evenkeel node add")
     _refuse_loss(number, cluster.spec)
     _say(cluster.control("replace", number))
     if options.no_wait:
         return 0
     watch = Watch(rest, options.timeout)
     watch.until(
-        f"node {number} has all again and votes",
+        f"node {number} has everything again and votes",
         lambda view: not view["moves_left"] and not view["misplaced"] and _votes(address, view),
     )
-    _say(f"node {number} has all it had: done after {watch.seconds:.1f} s")
+    _say(f"node {number} has everything again: done after {watch.seconds:.1f} s")
     return 0
 
 
@@ -351,7 +355,7 @@ class Watch:
                 return
             time.sleep(LOOK_EVERY_S)
         raise NodeError(
-            f"not within {self._timeout_s:.0f} s: {what}. It goes on: evenkeel node list"
+            f"not within {self._timeout_s:.0f} s: {what}. It continues; see: evenkeel node list"
         )
 
     def _tell(self, view: Mapping[str, Any]) -> None:

@@ -64,20 +64,24 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     create.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     create.add_argument("--dry-run", action="store_true", help="only let the brokers check it")
     list_ = action("list", _list, "list the topics", one=False)
-    list_.add_argument("--internal", action="store_true", help="the cluster's own too")
+    list_.add_argument("--internal", action="store_true", help="include the cluster's own topics")
     action("describe", _describe, "show a topic's partitions and settings")
     delete = action("delete", _delete, "delete a topic and all its records", changes=True)
-    delete.add_argument("--dry-run", action="store_true", help="only say what would go")
+    delete.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
 
-    text = "write each line of the standard input as a record"
+    text = "write each line of standard input as a record"
     produce = action("produce", _produce, text, changes=True)
-    produce.add_argument("--key-separator", metavar="TEXT", help="what a line's key ends with")
-    produce.add_argument("--partition", type=int, metavar="P", help="all to this partition")
+    produce.add_argument(
+        "--key-separator", metavar="TEXT", help="separates key and value in a line"
+    )
+    produce.add_argument(
+        "--partition", type=int, metavar="P", help="write everything to this partition"
+    )
     produce.add_argument("--header", action="append", default=[], metavar="NAME=VALUE")
     names = [codec.name.lower() for codec in Compression]
     produce.add_argument("--compression", choices=names, default="none")
 
-    consume = action("consume", _consume, "print records, up to the end there is now")
+    consume = action("consume", _consume, "print records up to the present end")
     consume.add_argument("--partition", type=int, action="append", metavar="P", help="only these")
     consume.add_argument("--from", dest="begin", choices=["beginning", "end"], default="beginning")
     consume.add_argument("--count", type=int, metavar="N", help="no more than N records")

@@ -158,7 +158,7 @@ def _words(uses: Sequence[NodeUse]) -> Iterator[str]:
         yield "no node answers"
         return
     if not all(answer["rates_known"] for answer in answers):
-        yield "rates are not known yet: they need two looks at all topics"
+        yield "rates are not known yet: they need two passes over all topics"
         yield "(storage.retention_check_ms apart); ask again"
         return
     late = [answer for answer in answers if not answer["fits"]]
@@ -169,7 +169,7 @@ def _words(uses: Sequence[NodeUse]) -> Iterator[str]:
     endless = sorted({name for answer in answers for name in answer["unbounded"]})
     if endless:
         named = ", ".join(endless)
-        yield f"without a bound, and counted with what they hold: {named}"
+        yield f"without a bound, counted with their present size: {named}"
     if late:
         yield "lower retention.ms or retention.bytes (evenkeel topic), add a node, or a disk"
     else:

@@ -40,7 +40,7 @@ async def resume(process: Process) -> None:
 
 def _signal(process: Process, number: signal.Signals) -> None:
     if not process.send(number):
-        raise ChaosError("it does not run")
+        raise ChaosError("it is not running")
 
 
 async def _until_stopped(process: Process, *, stopped: bool) -> None:

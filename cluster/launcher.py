@@ -249,7 +249,7 @@ class Launcher:
         if not expected:
             node.state = NodeState.EXITED
             if node.process.exit_code == 0 and node.was_ready:
-                self._report(f"node {node_id} has stopped: it was removed, or told to")
+                self._report(f"node {node_id} has stopped: it was removed, or stopped on request")
             elif node.was_ready:  # else whoever waits for that tells it, with the end of the log
                 self._report(
                     f"node {node_id} ended with {node.process.ending}; see "
@@ -307,7 +307,7 @@ class Launcher:
             "restart": (self.begin, "restarted and ready"),
             "begin": (self.begin, "started"),
             "add": (self.add, "started"),
-            "forget": (self.forget, "stopped; its number is not used again"),
+            "forget": (self.forget, "stopped; its number will not be used again"),
             "replace": (self.replace, "started with an empty directory"),
         }
         if what not in doings:

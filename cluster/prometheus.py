@@ -44,7 +44,7 @@ def find(env: Mapping[str, str]) -> str:
     if found is None:
         raise PrometheusError(
             "--prometheus: there is no program `prometheus` in PATH; install it (Debian: apt-get "
-            "install prometheus), or leave the option out: nodes tell their metrics all the same"
+            "install prometheus), or omit the option: nodes serve their metrics anyway"
         )
     return found
 
@@ -122,7 +122,7 @@ async def _wait_ready(process: Process, address: Address, log: Path) -> None:
 
 async def _watch(process: Process, log: Path, report: Callable[[str], None]) -> None:
     await process.wait()
-    report(f"prometheus ended with {process.ending}; see {log}; the cluster goes on without it")
+    report(f"prometheus ended with {process.ending}; see {log}; the cluster continues without it")
 
 
 async def _end(process: Process) -> None:

@@ -69,13 +69,13 @@ def rolling_restart(
         now = running.nodes[node.id].state
         if now != state.NodeState.RUNNING:
             paused = now == state.NodeState.PAUSED
-            what, help_ = ("is paused", "resume") if paused else ("does not run", "restart")
+            what, help_ = ("is paused", "resume") if paused else ("is not running", "restart")
             raise RollingError(
-                f"node {node.id} {what}: evenkeel {help_} {node.id}; all of them must run, to "
-                "spare one at a time"
+                f"node {node.id} {what}: evenkeel {help_} {node.id}; all nodes must run "
+                "before one at a time can be stopped"
             )
     if len(spec.nodes) < 2:
-        raise RollingError("a single node has nobody to give its masters to")
+        raise RollingError("a single node has no other node to give its masters to")
     done = []
     nodes = [node for node in spec.nodes if first is None or node.id >= spec.node(first).id]
     for node in nodes:
@@ -84,7 +84,7 @@ def rolling_restart(
         try:
             steps = turn.run()
         except (RollingError, NotReadyError) as error:
-            again = f"go on with: evenkeel rolling-restart --from {node.id}"
+            again = f"continue with: evenkeel rolling-restart --from {node.id}"
             raise RollingError(f"{error}; {again}") from error
         done.append(steps)
         parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in steps.seconds.items())
@@ -175,7 +175,7 @@ class _Turn:
             waits = f"not yet: {what}" + (f" ({why})" if why else "")
             if time.monotonic() > began + self._step_s:
                 raise RollingError(
-                    f"after {self._step_s:.0f} s {waits}; the drain is taken back, see: "
+                    f"after {self._step_s:.0f} s {waits}; the drain was ended, see: "
                     "evenkeel balance show"
                 )
             reporter.waits(waits, "", time.monotonic())

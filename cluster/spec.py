@@ -166,7 +166,7 @@ def _as_asked(
     if wrong:
         raise SpecError(
             f"{data_dir} holds a cluster of {' and '.join(wrong)}; "
-            "leave the option out, or choose another --data directory"
+            "omit the option, or choose another --data directory"
         )
     return spec
 
@@ -262,7 +262,7 @@ def grown(spec: ClusterSpec, node_id: int | None = None) -> ClusterSpec:
     taken = {*spec.founders, *spec.removed, *(node.id for node in spec.nodes)}
     number = max(taken) + 1 if node_id is None else node_id
     if number in taken:
-        why = "is there already" if any(one.id == number for one in spec.nodes) else "was removed"
+        why = "exists already" if any(one.id == number for one in spec.nodes) else "was removed"
         raise SpecError(f"node {number} {why}: a new node gets a number that no node ever had")
     if len(spec.nodes) >= NODES_MAX:
         raise SpecError(f"a local cluster has at most {NODES_MAX} nodes")

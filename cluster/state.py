@@ -149,8 +149,8 @@ def find(given: Path | None, env: Mapping[str, str], *, follow: bool) -> Found:
             return Found(latest, followed=True)
         if is_running(latest):
             raise StateError(
-                "no cluster here, and what changes something does not guess which one is meant; "
-                f"one that runs: --data {latest}"
+                "no cluster here, and a command that changes something does not guess which one "
+                f"you mean; one is running: --data {latest}"
             )
     raise StateError("no cluster here; start one with: evenkeel up, or name its --data directory")
 

@@ -76,14 +76,14 @@ class ClusterView:
         if len(silent) * 2 >= len(self.nodes):
             missing.append(
                 f"no majority answers (silent: node {', '.join(silent)}): "
-                "what others say of them may be old"
+                "other nodes may report old data about them"
             )
         lost = max(0, self.groups_count - len(self.groups))
         if lost:
-            missing.append(f"nobody answers for {lost} of {self.groups_count} Paxos groups")
+            missing.append(f"no node answers for {lost} of {self.groups_count} Paxos groups")
         unled = [str(row.group) for row in self.groups if row.master is None]
         if unled:
-            missing.append(f"no node that answers is the master of Paxos group {', '.join(unled)}")
+            missing.append(f"no answering node is the master of Paxos group {', '.join(unled)}")
         return missing
 
     @property
@@ -255,7 +255,7 @@ def _balancer_line(balancer: Mapping[str, Any] | None) -> str:
     if not balancer["enabled"]:
         return "balancer off (balancer.enabled = false)"
     if balancer["paused"]:
-        return "balancer paused; evenkeel balance resume lets it go on"
+        return "balancer paused; resume it with evenkeel balance resume"
     return f"balancer on, {balancer['state']}"
 
 

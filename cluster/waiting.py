@@ -113,14 +113,14 @@ def missing(spec: ClusterSpec, now: state.State) -> str:
     if dead:
         ways.append(f"evenkeel restart {' '.join(map(str, dead))}")
     names = " and ".join(map(str, down))
-    does = "node {} does" if len(down) == 1 else "nodes {} do"
-    return f"; {does.format(names)} not run: {', '.join(ways)}"
+    these = f"node {names} is" if len(down) == 1 else f"nodes {names} are"
+    return f"; {these} not running: {', '.join(ways)}"
 
 
 def _given_up(now: state.State, spec: ClusterSpec, whys: dict[int, str], timeout_s: float) -> str:
     reasons = "; ".join(f"node {node} is not ready: {why}" for node, why in whys.items())
     numbers = " ".join(map(str, whys))
     return wrapped(
-        f"after {timeout_s:.0f} s {reasons}{missing(spec, now)}. It goes on starting; wait for it "
+        f"after {timeout_s:.0f} s {reasons}{missing(spec, now)}. It is still starting; wait for it "
         f"again with: evenkeel wait {numbers}"
     )

@@ -371,7 +371,7 @@ def _read_to(
     while missing:
         if time.monotonic() > deadline:
             raise WorkloadError(
-                f"{name} did not get to the end of {topic} in time; missing {sorted(missing)}"
+                f"{name} did not reach the end of {topic} in time; missing {sorted(missing)}"
             )
         for record in _poll(consumer, CONSUME_BATCH, name):
             history.append(record)

@@ -141,7 +141,9 @@ class Catalogue:
             return Refused(Refusal.UNKNOWN_TOPIC, command.name)
         first_new = len(topic.partitions)
         if command.name in INTERNAL_TOPICS:
-            return Refused(Refusal.INVALID_PARTITIONS, "the cluster's own topics do not grow")
+            return Refused(
+                Refusal.INVALID_PARTITIONS, "the cluster's own topics cannot get more partitions"
+            )
         if command.total <= first_new:
             return Refused(
                 Refusal.INVALID_PARTITIONS, f"{command.total} wanted, there are {first_new}"

@@ -103,7 +103,7 @@ class NodeRecords:
         if known is None:
             return Refused(Refusal.UNKNOWN_NODE, f"node {node}")
         if not any(one.node != node and not one.leaving for one in self.nodes.values()):
-            return Refused(Refusal.LAST_NODE, "somebody has to stay")
+            return Refused(Refusal.LAST_NODE, "the last node cannot be removed")
         if len(self.removed) >= REMOVED_MAX:
             return Refused(Refusal.TOO_MANY_NODES, f"{REMOVED_MAX} have been removed already")
         return self._with(attrs.evolve(known, leaving=True))
@@ -130,7 +130,7 @@ class NodeRecords:
         if node in self.nodes or node in self.admitted:
             return None
         if cluster is not None and cluster.founders and node not in cluster.founders:
-            text = f"node {node} is none of this cluster's: `evenkeel node add` admits it"
+            text = f"node {node} is not a node of this cluster: `evenkeel node add` admits it"
             return Refused(Refusal.NODE_NOT_ADMITTED, text)
         return Refused(Refusal.TOO_MANY_NODES, f"at most {NODES_MAX}") if self._full else None
 

@@ -197,7 +197,7 @@ class Registry(Document):
     def _in_use(self, node: NodeId) -> Refused | None:
         use = self._replicas.use_of(node, self.groups, self.cluster)
         if not use and node in self.placement.values():
-            use = f"node {node} should be master of a group"
+            use = f"node {node} should be master of a Paxos group"
         return Refused(Refusal.NODE_IN_USE, use) if use else None
 
     def _forget(self, node: NodeId) -> None:
@@ -380,7 +380,7 @@ class Registry(Document):
             if node not in self.nodes:
                 return Refused(Refusal.UNKNOWN_NODE, f"node {node} for group {group}")
             if node != self.placement.get(group) and not self.may_have(node, group):
-                text = f"node {node} has no replica of group {group}"
+                text = f"node {node} has no replica of Paxos group {group}"
                 return Refused(Refusal.NOT_A_MEMBER, text)
         if placement != self.placement:
             self.placement = placement

@@ -113,9 +113,9 @@ class ReplicaSets:
         """What a node still has, or is to have; "" if nothing."""
         for group in map(GroupId, groups):
             if node in self.members(group, cluster):
-                return f"node {node} is a member of group {group}"
+                return f"node {node} is a member of Paxos group {group}"
             if node in self.wanted(group, cluster):
-                return f"node {node} is in the replica set of group {group}"
+                return f"node {node} is in the replica set of Paxos group {group}"
         return ""
 
 

@@ -71,7 +71,7 @@ DEMO_ERRORS: Final = (DemoError, WorkloadError, StartError, health.HealthError)
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, metavar="DIR", help="keep all files in this directory")
-    parser.add_argument("--plain", action="store_true", help="plain lines, also on a terminal")
+    parser.add_argument("--plain", action="store_true", help="plain lines, even on a terminal")
 
 
 def run(options: Any) -> int:  # noqa: ANN401 (argparse's)
@@ -307,7 +307,7 @@ class Demo:
         self.findings.check(
             f"node {VICTIM} catches up",
             True,
-            f"{trio.current_time() - began:.1f} s after its restart it has applied all it missed",
+            f"{trio.current_time() - began:.1f} s after its restart it has caught up",
         )
         home = len(view.groups) // NODES
         view = await self._until(

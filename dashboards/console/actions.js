@@ -158,7 +158,7 @@ export function unpinGroup(group) {
     verb: "Unpin",
     act: async () => {
       await post("admin/move", { group, node: null });
-      return `Paxos group ${group} is the planner's again.`;
+      return `Paxos group ${group} is left to the planner again.`;
     },
   });
 }
@@ -191,7 +191,7 @@ export async function dryRun() {
     proof === null
       ? "No node can be planned for."
       : `${plural(moves.length, "move")}, even by ${plan.by} (${plan.weights}); ` +
-        (proof.moves === proof.at_least ? "no plan as even has fewer." : `at least ${proof.at_least}.`);
+        (proof.moves === proof.at_least ? "no equally even plan has fewer." : `at least ${proof.at_least}.`);
   ask({
     title: "Dry run: what a plan would do now",
     body: [p(claim), planNodes(plan), moves.length ? planMoves(moves) : p("Every master is planned to stay where it belongs now.")],

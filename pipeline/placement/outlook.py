@@ -125,7 +125,7 @@ def in_words(found: Outlook, *, explain: bool = False) -> str:
     proof = "nothing can be planned"
     if certificate is not None:
         fewest = certificate.moves == certificate.at_least
-        claim = "no plan as even has fewer" if fewest else f"at least {certificate.at_least}"
+        claim = "no equally even plan has fewer" if fewest else f"at least {certificate.at_least}"
         proof = f"{claim} (proof: {certificate.proof.value})"
     before, after = found.ratio
     lines = [

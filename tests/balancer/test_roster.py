@@ -158,12 +158,12 @@ def test_a_node_leaves_when_it_has_nothing_any_more_and_never_comes_back() -> No
         assert result.reason is Refusal.NODE_IN_USE
         return result.detail
 
-    assert in_use() == "node 2 is a member of group 0"
+    assert in_use() == "node 2 is a member of Paxos group 0"
     run(registry, sets({0: (1, 3, 4, 5)}), note(0, 5, 1, 3, 4, 5))
-    assert in_use() == "node 2 is a member of group 1"
+    assert in_use() == "node 2 is a member of Paxos group 1"
     run(registry, note(1, 5, 3, 4))
     run(registry, sets({1: (3, 4, 5)}), note(1, 6, 3, 4, 5))
-    assert in_use() == "node 2 should be master of a group"
+    assert in_use() == "node 2 should be master of a Paxos group"
     run(registry, placement({0: 1, 1: 3}))
     assert isinstance(one(registry, gone), Done)
     assert isinstance(one(registry, gone), Done), "the same again"
@@ -265,7 +265,7 @@ def test_a_masters_place_is_on_a_member_or_on_who_is_to_be_one() -> None:
     assert isinstance(wrong, Refused)
     assert (wrong.reason, wrong.detail) == (
         Refusal.NOT_A_MEMBER,
-        "node 5 has no replica of group 1",
+        "node 5 has no replica of Paxos group 1",
     )
     assert refusal(one(registry, PinGroup(GroupId(1), NodeId(5)))) is Refusal.NOT_A_MEMBER
     assert registry.pins == {}

@@ -83,7 +83,7 @@ async def test_an_operator_looks_plans_moves_drains_and_reads_what_happened(
         preview = await terminal.types("balance plan --dry-run --explain --without 2")
         assert "if node 2 died: " in preview
         assert "node-unusable: dead" in preview
-        assert "no plan as even has fewer" in preview
+        assert "no equally even plan has fewer" in preview
         nothing = await terminal.sees("balance plan")
         assert not any(one["move"] for one in nothing["decisions"])
 

@@ -40,7 +40,7 @@ def test_peers_have_names() -> None:
         (["--only", "everything"], "invalid choice: 'everything'"),
         (["--peer", "host:9092"], "is not NAME=HOST:PORT"),
         (["--peer", "a name=host:9092"], "is not NAME=HOST:PORT"),
-        (["--peer", "evenkeel=host:9092"], "is what our own side is called"),
+        (["--peer", "evenkeel=host:9092"], "is the name of our own side"),
         (["--compare", "x", "--no-compare"], "not allowed with"),
     ],
 )

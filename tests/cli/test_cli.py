@@ -136,7 +136,7 @@ def test_what_changes_something_wants_its_cluster_named(
     line: str, another: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.run(line.split()) == 1
-    assert f"does not guess which one is meant; one that runs: --data {another}" in (
+    assert f"does not guess which one you mean; one is running: --data {another}" in (
         capsys.readouterr().err
     )
 

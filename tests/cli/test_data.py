@@ -97,7 +97,7 @@ def test_what_is_no_nodes_directory(
 ) -> None:
     for path, message in [
         (tmp_path / "none", "there is no such directory"),
-        (tmp_path, "is no data directory of a node; it holds those of node-1"),
+        (tmp_path, "is not the data directory of a node; it holds those of node-1"),
     ]:
         before = sorted(tmp_path.iterdir())
         assert cli.run(["data", "show", str(path)]) == 1

@@ -135,7 +135,7 @@ def test_numbers_are_never_used_again(tmp_path: Path) -> None:
     without = shrunk(shrunk(four, 4), 1)
     assert [node.id for node in without.nodes] == [2, 3]
     assert [node.id for node in grown(without).nodes] == [2, 3, 5]
-    for number, why in ((1, "was removed"), (3, "is there already")):
+    for number, why in ((1, "was removed"), (3, "exists already")):
         with pytest.raises(SpecError, match=f"node {number} {why}"):
             grown(without, number)
     configs = save(without, [], {})

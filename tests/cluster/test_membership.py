@@ -207,7 +207,7 @@ async def test_an_empty_disk_takes_the_place_of_a_lost_one(tmp_path: Path) -> No
             await cluster.kill(2)
             await acknowledged(producer, 10)
             said = await evenkeel(cluster, "replace", "2")
-            assert "node 2 has all it had" in said
+            assert "node 2 has everything again" in said
             await cluster.kill(3)
             await until(
                 cluster,

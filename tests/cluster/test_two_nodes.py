@@ -141,7 +141,7 @@ async def test_two_old_copies_of_three_are_noticed_and_an_operator_decides(
         directory = str(spec.data_dir / "node-2")
         recover = ["data", "unsafe-recover", directory]
         assert await in_thread(partial(cli.run, recover)) == 2, "it is only told"
-        assert "can be lost" in capsys.readouterr().out
+        assert "can lose acknowledged" in capsys.readouterr().out
         assert await in_thread(partial(cli.run, [*recover, "--lose-data"])) == 0
         await cluster.restart(2)
         await everybody_votes(cluster)

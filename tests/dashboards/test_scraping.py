@@ -294,7 +294,7 @@ async def test_the_end_of_prometheus_is_reported_and_no_more(tmp_path: Path) -> 
                 await trio.sleep(0.01)
     (line,) = said
     assert line.startswith("prometheus ended with exit code 5")
-    assert "the cluster goes on" in line
+    assert "the cluster continues" in line
 
 
 READY_ONCE = """

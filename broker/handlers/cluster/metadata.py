@@ -184,7 +184,7 @@ def _answer(
         return
     header = request.header
     if _denies_wrongly(broker, wanted) and (wanted is not None or _is_partial(broker)):
-        request.reply.close("a topic is not known here: this node has to learn what there is")
+        request.reply.close("a topic is not known here: this node is still catching up")
         return
     if wanted is not None:
         topics = [_asked_topic(broker, one, header.api_version) for one in wanted]

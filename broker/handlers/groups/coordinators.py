@@ -77,5 +77,7 @@ def _group(broker: Broker, key: str) -> Coordinator:
     node = broker.registry.nodes.get(master) if master is not None else None
     if node is None:
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return Coordinator(key, -1, "", -1, error, "the group has no coordinator at the moment")
+        return Coordinator(
+            key, -1, "", -1, error, "the consumer group has no coordinator at the moment"
+        )
     return Coordinator(key, node.node, node.kafka.host, node.kafka.port)

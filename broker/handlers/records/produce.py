@@ -88,7 +88,7 @@ def handle(broker: Broker, request: Request) -> None:
                 produce.refuse_unknown(topic.name, answer)
             elif known.name in INTERNAL_TOPICS:  # every node reads it while it applies it
                 answer.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
-                answer.error_message = "the cluster's own topics are written by its nodes"
+                answer.error_message = "only the nodes write the cluster's own topics"
             else:
                 produce.append(known, data, answer)
     produce.submitted(message.timeout_ms)
@@ -148,7 +148,8 @@ def _check_token(header: BatchHeader, acks: int) -> None:
         )
     if acks == 0:
         raise BatchError(
-            ErrorCode.INVALID_REQUIRED_ACKS, "a write token is of no use without an answer"
+            ErrorCode.INVALID_REQUIRED_ACKS,
+            "a write token needs an acknowledgement: acks=0 is not possible",
         )
 
 
@@ -351,7 +352,7 @@ class Produce:
         self, topic: str, place: PartitionPlace, answer: PartitionProduceResponse
     ) -> None:
         """Something before it was refused, and the client could not know when it sent this."""
-        answer.error_message = "a batch before it on this connection was refused"
+        answer.error_message = "an earlier batch on this connection was refused"
         self.broker.statistics.produce_behind_refusal += 1
         if self.broker.groups.acting(place.group):
             self.refuse_for_now(topic, answer, ErrorCode.NOT_ENOUGH_REPLICAS)

@@ -149,7 +149,7 @@ def _list_changed(
 def _refuse_repeated(names: Sequence[str]) -> None:
     for name, times in Counter(names).items():
         if times > 1:
-            raise _InvalidError(f"{name[:100]} is there twice")
+            raise _InvalidError(f"{name[:100]} is given twice")
 
 
 # -- carrying it out -------------------------------------------------------------------------------

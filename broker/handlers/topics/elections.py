@@ -130,11 +130,11 @@ def _elect_group(broker: Broker, group: GroupId, *, preferred: bool) -> Verdict 
     problem = ""
     node = None if ideal is None else registry.nodes.get(ideal)
     if ideal is None or node is None:
-        problem = "the group has no ideal master yet"
+        problem = "the Paxos group has no ideal master yet"
     elif node.draining:
         problem = f"node {ideal} is draining"
     elif registry.paused or group in registry.paused_groups:
-        problem = "an operator has paused the balancer, or this group"
+        problem = "an operator has paused the balancer, or this Paxos group"
     return Verdict(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, problem) if problem else None
 
 

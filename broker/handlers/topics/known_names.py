@@ -35,7 +35,7 @@ from wire.error_codes import ErrorCode
 NAMES_MAX: Final = 1_000
 NO_TOPIC: Final = Verdict(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
 NOT_KNOWN: Final = Verdict(
-    ErrorCode.REQUEST_TIMED_OUT, "not known here: this node has to learn what there is"
+    ErrorCode.REQUEST_TIMED_OUT, "not known here: this node is still catching up"
 )
 
 

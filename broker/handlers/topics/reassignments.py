@@ -50,7 +50,7 @@ from wire.messages.placement import (
 TRIGGER: Final = "reassignment"
 """What the registry remembers as the reason of such a change."""
 NOTHING_TO_CANCEL: Final = Verdict(
-    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "nobody has asked for a move that is not done yet"
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "there is no unfinished move of this partition"
 )
 TWICE: Final = Verdict(ErrorCode.INVALID_REQUEST, "the request names the partition twice")
 
@@ -102,7 +102,7 @@ def _reassign_known(
     for place in _contradictory(requested):
         answers[place] = Verdict(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "it shares its group with another partition that is to go elsewhere",
+            "it shares its Paxos group with another partition of this request that goes elsewhere",
         )
         del requested[place]
     order = list(dict.fromkeys(place for place, _ in named))
@@ -132,7 +132,7 @@ def _problem(
     """Why a group cannot go to these nodes."""
 
     def wrong(text: str, error: ErrorCode = ErrorCode.INVALID_REPLICA_ASSIGNMENT) -> Verdict:
-        return Verdict(error, f"the partition lives in group {group}, {text}")
+        return Verdict(error, f"the partition lives in Paxos group {group}, {text}")
 
     if not wanted or group == REGISTRY_GROUP:
         members = ", ".join(map(str, sorted(wanted or broker.groups.members(group))))
@@ -141,7 +141,7 @@ def _problem(
             "master"
         )
     if not replicas or len(set(replicas)) < len(replicas):
-        return wrong("which can be on a node once, and must be on some")
+        return wrong("which can be on each node only once, and needs at least one")
     nodes = broker.registry.nodes
     for node in map(NodeId, replicas):
         if node not in nodes:
@@ -152,7 +152,7 @@ def _problem(
     assert cluster is not None, "it has partitions"
     size = min(cluster.replicas, sum(not one.leaving for one in nodes.values()))
     if len(replicas) != size:
-        text = f"and groups have {size} members in this cluster"
+        text = f"and Paxos groups have {size} members in this cluster"
         return wrong(text, ErrorCode.INVALID_REPLICATION_FACTOR)
     return None
 

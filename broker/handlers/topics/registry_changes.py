@@ -43,7 +43,7 @@ class Verdict(NamedTuple):
 
 DONE: Final = Verdict(ErrorCode.NONE)
 TIMED_OUT: Final = Verdict(
-    ErrorCode.REQUEST_TIMED_OUT, "not known to be done in time; it may yet come true"
+    ErrorCode.REQUEST_TIMED_OUT, "not known to be done in time; it may still happen"
 )
 
 _REFUSALS: Final = {

@@ -71,7 +71,7 @@ RESERVED: Final = Verdict(
 )
 NO_ASSIGNMENT: Final = Verdict(
     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-    "replicas cannot be assigned by hand: partitions live in Paxos groups that place themselves",
+    "replicas cannot be assigned by hand: the cluster places its Paxos groups itself",
 )
 
 
@@ -133,13 +133,14 @@ def _create_problem(
     partitions, factor = topic.num_partitions, topic.replication_factor
     if partitions != DEFAULT and not 0 < partitions <= TOPIC_PARTITIONS_MAX:
         return Verdict(
-            ErrorCode.INVALID_PARTITIONS, f"{partitions} is not within 1 and {TOPIC_PARTITIONS_MAX}"
+            ErrorCode.INVALID_PARTITIONS,
+            f"{partitions} is not between 1 and {TOPIC_PARTITIONS_MAX}",
         )
     replicas = replicas_of(broker)
     if factor != DEFAULT and not 0 < factor <= replicas:
         return Verdict(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{factor} is not within 1 and {replicas}, the replicas of every partition here",
+            f"{factor} is not between 1 and {replicas}, the replicas of every partition here",
         )
     configs = [(one.name, one.value) for one in topic.configs]
     wrong = configs_problem(configs, broker.config, replicas) or relation_problem(
@@ -360,7 +361,7 @@ def _grow_problem(
     if not there < asked.count <= TOPIC_PARTITIONS_MAX:
         return Verdict(
             ErrorCode.INVALID_PARTITIONS,
-            f"{asked.count} is not within {there + 1} and {TOPIC_PARTITIONS_MAX}",
+            f"{asked.count} is not between {there + 1} and {TOPIC_PARTITIONS_MAX}",
         )
     return None
 

@@ -158,7 +158,7 @@ class WaitingFetch:
     uids: list[int]
     ended: int = 0
 
-    def woken(self) -> bool:
+    def try_complete(self) -> bool:
         return False
 
     def expired(self) -> None:

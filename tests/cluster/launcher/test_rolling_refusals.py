@@ -13,8 +13,8 @@ from cluster.state import NodeState
     ("state", "words"),
     [
         (NodeState.PAUSED, "node 2 is paused: evenkeel resume 2"),
-        (NodeState.KILLED, "node 2 does not run: evenkeel restart 2"),
-        (NodeState.EXITED, "node 2 does not run: evenkeel restart 2"),
+        (NodeState.KILLED, "node 2 is not running: evenkeel restart 2"),
+        (NodeState.EXITED, "node 2 is not running: evenkeel restart 2"),
     ],
 )
 def test_a_node_that_does_not_answer_is_named_with_the_command_that_helps(

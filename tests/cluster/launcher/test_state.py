@@ -76,7 +76,7 @@ def test_what_changes_something_does_not_follow_the_note(
         state.find(None, env, follow=False)
     with (
         state.launcher_lock(there),
-        pytest.raises(StateError, match=f"does not guess .* one that runs: --data {there}"),
+        pytest.raises(StateError, match=f"does not guess .* one is running: --data {there}"),
     ):
         state.find(None, env, follow=False)
 

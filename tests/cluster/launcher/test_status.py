@@ -111,12 +111,12 @@ def test_what_is_not_known_is_said_to_be_unknown() -> None:
     """With no majority, with a group nobody leads, with a group nobody tells anything about."""
     whole = view(row(1, answer(1, [group(0, 1), group(1, 1)])), row(2, None), row(3, None))
     assert whole.unknown() == [
-        "no majority answers (silent: node 2, 3): what others say of them may be old"
+        "no majority answers (silent: node 2, 3): other nodes may report old data about them"
     ]
     unled = view(row(1, answer(1, [group(0, 3), group(1, 1)])), row(2, answer(2, [])), row(3, None))
-    assert unled.unknown() == ["no node that answers is the master of Paxos group 0"]
+    assert unled.unknown() == ["no answering node is the master of Paxos group 0"]
     untold = view(row(1, answer(1, [group(0, 1)], groups_count=4)))
-    assert untold.unknown() == ["nobody answers for 4 of 5 Paxos groups"]
+    assert untold.unknown() == ["no node answers for 4 of 5 Paxos groups"]
     for seen in (whole, unled, untold):
         assert to_json(seen)["unknown"] == seen.unknown()
         assert "\nUNKNOWN: " in render(seen)
@@ -160,7 +160,7 @@ def test_a_small_table_reads_well() -> None:
     ("balancer", "line"),
     [
         ({"enabled": False, "paused": False, "state": "idle"}, "balancer off"),
-        ({"enabled": True, "paused": True, "state": "idle"}, "balancer paused; evenkeel balance"),
+        ({"enabled": True, "paused": True, "state": "idle"}, "balancer paused; resume it"),
         ({"enabled": True, "paused": False, "state": "stealing"}, "balancer on, stealing"),
     ],
 )

@@ -59,7 +59,7 @@ async def test_a_restart_that_cannot_succeed_alone_says_so_and_waits_for_the_oth
         first = await evenkeel("restart", "1", "--timeout", "3", *data)
         assert first.returncode == 1
         told = " ".join(first.stdout.split())
-        assert "is a majority up?; node 2 does not run: evenkeel restart 2" in told
+        assert "is a majority up?; node 2 is not running: evenkeel restart 2" in told
         assert "again with: evenkeel wait 1" in " ".join(first.stderr.split())
         assert max(map(len, first.stdout.splitlines())) <= COLUMNS
         waited: list[subprocess.CompletedProcess[str]] = []
@@ -106,7 +106,7 @@ async def test_a_start_that_takes_too_long_says_what_it_waits_for(tmp_path: Path
         launcher._start(1)
         with pytest.raises(StartError, match="not ready after 3 s: is a majority up"):
             await launcher.wait_ready(1, 3.0)
-    assert any("is a majority up?; node 2 does not run" in " ".join(one.split()) for one in said)
+    assert any("is a majority up?; node 2 is not running" in " ".join(one.split()) for one in said)
 
 
 async def test_a_node_that_ends_while_it_is_waited_for_shows_its_log(tmp_path: Path) -> None:
@@ -152,6 +152,6 @@ def test_what_is_missing_is_named_with_what_to_do(tmp_path: Path) -> None:
     assert missing(spec, running(spec, up, up, up)) == missing(spec, running(spec, up, up, dead))
     assert missing(spec, running(spec, up, up, dead)) == ""
     both = missing(spec, running(spec, up, dead, NodeState.EXITED))
-    assert both == "; nodes 2 and 3 do not run: evenkeel restart 2 3"
+    assert both == "; nodes 2 and 3 are not running: evenkeel restart 2 3"
     mixed = missing(spec, running(spec, up, paused, dead))
-    assert mixed == "; nodes 2 and 3 do not run: evenkeel resume 2, evenkeel restart 3"
+    assert mixed == "; nodes 2 and 3 are not running: evenkeel resume 2, evenkeel restart 3"

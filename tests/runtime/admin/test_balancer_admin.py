@@ -291,7 +291,7 @@ async def test_a_group_that_is_not_everywhere_is_shown_and_no_master_goes_where_
     cluster.until(lambda: counts(cluster) == [1, GROUPS])
     refused = await operator.post("/admin/placement", {"placement": {"3": 3}})
     assert refused.status == 409
-    assert "node 3 has no replica of group 3" in refused.json()["error"]
+    assert "node 3 has no replica of Paxos group 3" in refused.json()["error"]
     answer = (await operator.get("/balancer")).json()
     row = answer["groups"][3]
     assert (row["members"], row["replica_set"], row["set_by_hand"]) == ([1, 2], [1, 2], True)

@@ -90,7 +90,7 @@ def test_who_is_alone_refuses_damage_until_it_is_ordered_to_go_on_without(
         pytest.fail("it must not come this far")
     recover = ["data", "unsafe-recover", str(data)]
     assert cli.run(recover) == 2
-    assert "can be lost" in capsys.readouterr().out
+    assert "can lose acknowledged" in capsys.readouterr().out
     assert not (data / UNSAFE_NAME).exists(), "it is only told"
     assert cli.run([*recover, "--lose-data"]) == 0
     with one_node(tmp_path) as node:
