@@ -71,7 +71,7 @@ def test_it_fits_a_terminal_and_adds_up() -> None:
             "it fits",
         ),
         ([node(1, topic("hour", 3_600_000, 1e6), free=0)], "node 1 is full now", "it fits"),
-        ([node(1, topic("all", None, 1e6))], "counted with what they hold: all", "it fits"),
+        ([node(1, topic("all", None, 1e6))], "counted with their present size: all", "it fits"),
         ([node(1, topic("all", None, 0.0))], "it fits, at the rates of", "WILL NOT"),
         ([node(1, topic("hour", 3_600_000, None), known=False)], "not known yet", "fits"),
         ([NodeUse(1, None, "no answer in time")], "no node answers", "fits"),

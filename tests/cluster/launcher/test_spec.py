@@ -74,7 +74,7 @@ def test_ports_taken_by_others_are_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"node_count": 3}, "holds a cluster of 2 nodes, not 3; leave the option out"),
+        ({"node_count": 3}, "holds a cluster of 2 nodes, not 3; omit the option"),
         ({"groups": 6}, "5 Paxos groups, not 6"),
         ({"node_count": 1, "groups": 6}, "2 nodes, not 1 and 5 Paxos groups, not 6"),
     ],
