@@ -1,12 +1,12 @@
-"""What producer, consumer and admin share: connections, metadata, and the patience to try again.
+"""What producer, consumer and admin share: connections, metadata, and retries.
 
-Connections are made when they are needed, at most one for each node and purpose: a parked fetch or
-a JoinGroup must not hold up what comes behind it. After a failure a node is left alone for a while
-that doubles up to `retry_backoff_max_ms`.
+Connections are opened when needed, at most one for each node and purpose: a parked fetch or a
+JoinGroup must not delay the requests behind it. After a failure a node is left alone for a while,
+which doubles up to `retry_backoff_max_ms`.
 
-Metadata is refreshed by one task, for whoever asks and all topics of interest at once; between two
-refreshes there is a pause, so that a thousand errors are one question. `on_change` is called (it
-may not block) whenever what is known has changed.
+One task refreshes the metadata for all callers and all topics of interest at once. There is a pause
+between two refreshes, so a thousand errors cause one request. `on_change` is called (it may not
+block) whenever the metadata has changed.
 """
 
 import random
@@ -53,7 +53,7 @@ class Purpose(Enum):
 
 
 def backoff_s(config: ClientConfig, failures: int) -> float:
-    """Doubling, with a fifth of chance, so that many clients do not come back at once."""
+    """Doubles, with a random fifth, so that many clients do not return at once."""
     doublings = min(failures, BACKOFF_DOUBLINGS_MAX)
     pause_ms = min(config.retry_backoff_ms << doublings, config.retry_backoff_max_ms)
     return pause_ms / 1000 * random.uniform(0.8, 1.2)
@@ -106,7 +106,7 @@ class Client:
         return line.connection
 
     async def connection(self, node: int, purpose: Purpose = Purpose.GENERAL) -> Connection:
-        """The connection to a node, opened when there is none.
+        """The connection to a node, opened if there is none.
 
         Raises:
             UnreachableError: if it cannot be opened. After a failure the next attempt waits a bit.
@@ -161,7 +161,7 @@ class Client:
         purpose: Purpose = Purpose.GENERAL,
         timeout_s: float | None = None,
     ) -> R:
-        """One question to one node, asked once."""
+        """One request to one node, sent once."""
         connection = await self.connection(node, purpose)
         return await connection.request(message, kind, timeout_s=timeout_s)
 
@@ -200,10 +200,10 @@ class Client:
         self._refresh_wanted.set()
 
     async def refresh(self) -> None:
-        """Wait for metadata that was asked for after this call.
+        """Wait for metadata that was requested after this call.
 
         Raises:
-            UnreachableError: if no broker tells.
+            UnreachableError: if no broker answers.
         """
         wanted = self._asks_begun + 1
         self.want_refresh()
@@ -219,10 +219,10 @@ class Client:
             self.want_refresh()
 
     async def topic(self, name: str, *, timeout_s: float | None = None) -> TopicView:
-        """A topic's view, waiting for it to be known.
+        """A topic's view, waiting until it is known.
 
         Raises:
-            TimedOutError: if it is not in time; its cause says why.
+            TimedOutError: if it is not known in time; the cause says why.
             BrokerError: if it never will be.
         """
         self.follow([name])
@@ -295,8 +295,8 @@ class Client:
     async def metadata(
         self, request: MetadataRequest, *, timeout_s: float | None = None
     ) -> MetadataResponse:
-        """Ask some node. One that hears none of the others knows nothing, and says so (KIP-1102):
-        then the next one is asked, at once.
+        """Ask some node. A node that is cut off from all others says so (KIP-1102); then the next
+        one is asked at once.
 
         Raises:
             BrokerError: REBOOTSTRAP_REQUIRED (retriable) if all say so.
@@ -343,7 +343,7 @@ async def open_client(
     on_change: Callable[[], None] = _nothing,
     auto_create: bool = False,
 ) -> AsyncIterator[Client]:
-    """A client for as long as the body runs; nothing is asked until something is needed."""
+    """A client for as long as the body runs; nothing is requested until it is needed."""
     places = addresses(bootstrap if isinstance(bootstrap, str) else list(bootstrap))
     async with background() as nursery:
         client = Client(config, places, on_change, auto_create, nursery)

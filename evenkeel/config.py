@@ -18,7 +18,7 @@ IDEMPOTENT_WINDOW: Final = 5
 
 
 class Acks(Enum):
-    """Whose word makes a record delivered."""
+    """Whose acknowledgement makes a record delivered."""
 
     NONE = 0
     """Nobody's: it is delivered when it has been sent."""
@@ -41,7 +41,7 @@ class OffsetReset(Enum):
 
 
 class Assignor(Enum):
-    """How a group shares partitions; members must have one in common."""
+    """How a consumer group distributes partitions; members must have one in common."""
 
     RANGE = "range"
     ROUND_ROBIN = "roundrobin"
@@ -56,10 +56,10 @@ def _at_least(one: object, least: int, *names: str) -> None:
 
 
 def addresses(bootstrap: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """`host:port,host:port`, or a sequence of those; an IPv6 address stands in brackets.
+    """`host:port,host:port`, or a sequence of those; an IPv6 address is in brackets.
 
     Raises:
-        ConfigurationError: if there is none, or one that is no address.
+        ConfigurationError: if there is none, or one that is not an address.
     """
     try:
         return parse_addresses(bootstrap)
@@ -71,9 +71,9 @@ def addresses(bootstrap: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
 class ClientConfig:
     """What producers, consumers and admin clients have in common.
 
-    `request_timeout_ms` is how long an answer may take before its connection is given up: the time
-    a hung broker costs. Between attempts the pause grows from `retry_backoff_ms` up to
-    `retry_backoff_max_ms`. An operation as a whole may take `operation_timeout_ms`.
+    `request_timeout_ms` is how long to wait for an answer before the connection is closed: the cost
+    of a hung broker. Between attempts the pause grows from `retry_backoff_ms` up to
+    `retry_backoff_max_ms`. A whole operation may take `operation_timeout_ms`.
     """
 
     client_id: str = LIBRARY_NAME
@@ -96,10 +96,9 @@ class ClientConfig:
 class ProducerConfig:
     """`idempotent`: no retry, and no move of a leader, puts a record into the log twice.
 
-    A batch leaves when it has `batch_bytes`, or when its first record is `linger_ms` old.
-    `buffer_bytes` bounds all that is not yet acknowledged: `send` waits for room, at most
-    `send_timeout_ms`. A record has its answer, one way or the other, after
-    `delivery_timeout_ms`.
+    A batch is sent when it has `batch_bytes`, or when its first record is `linger_ms` old.
+    `buffer_bytes` bounds all unacknowledged records: `send` waits for room, at most
+    `send_timeout_ms`. A record has succeeded or failed after `delivery_timeout_ms`.
     """
 
     acks: Acks = Acks.ALL
@@ -127,19 +126,20 @@ class ProducerConfig:
 
     @property
     def window(self) -> int:
-        """Batches of a partition under way at a time. Without sequences only one keeps order."""
+        """How many batches of a partition may be in flight. Without sequences only one keeps the
+        order."""
         return IDEMPOTENT_WINDOW if self.idempotent else 1
 
 
 @attrs.frozen(kw_only=True)
 class ConsumerConfig:
-    """`group` makes a member of a consumer group of it, with committed offsets.
+    """`group` makes the consumer a member of that consumer group, with committed offsets.
 
-    Offsets are committed every `auto_commit_ms` (None: never by itself), when partitions are taken
-    away, when the consumer closes, and when a broker asks for progress before a partition's master
-    moves. What counts as processed is what was handed out before the last call for more.
+    Offsets are committed every `auto_commit_ms` (None: never automatically), when partitions are
+    taken away, when the consumer closes, and when a broker asks for progress before a partition's
+    master moves. Records count as processed if they were handed out before the last call for more.
 
-    `buffer_bytes` bounds what has been fetched and not handed out, over all partitions.
+    `buffer_bytes` bounds the records that are fetched and not handed out, over all partitions.
     """
 
     group: str | None = None
@@ -173,11 +173,11 @@ class ConsumerConfig:
                 "a session must outlive two lost heartbeats", advice="heartbeat_ms <= a third"
             )
         if self.group == "":
-            raise ConfigurationError("a group needs a name")
+            raise ConfigurationError("a consumer group needs a name")
         if self.instance is not None and self.group is None:
-            raise ConfigurationError("a static member needs a group")
+            raise ConfigurationError("a static member needs a consumer group")
         if self.group is not None and not self.assignors:
-            raise ConfigurationError("a group member needs an assignor")
+            raise ConfigurationError("a member of a consumer group needs an assignor")
         if Assignor.COOPERATIVE_STICKY in self.assignors and len(self.assignors) > 1:
             raise ConfigurationError(
                 "COOPERATIVE_STICKY cannot be offered together with others",

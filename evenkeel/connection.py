@@ -1,13 +1,13 @@
 """One TCP connection to a broker: requests go out in order, answers come back in that order.
 
-`submit` takes a place in the line without waiting (so that who submits twice is sent twice, in
-order) and gives a `Pending`; `request` waits for the answer as well. Any number of tasks may use a
-connection at once. Cancelling who waits does not disturb the others: the answer that comes is
-thrown away. A frame is never sent by half, because one task of the connection's own sends.
+`submit` takes a place in the queue without waiting (so two submits are sent in order) and returns a
+`Pending`; `request` waits for the answer as well. Any number of tasks may use a connection at once.
+Cancelling a waiting task does not disturb the others: the answer is discarded when it comes. A
+frame is never sent by half, because one task of the connection itself does the sending.
 
-When anything goes wrong (the peer closes, sends what is no answer, or lets the oldest request wait
-beyond its deadline) the whole connection ends and every request that is under way fails with the
-same error. Nothing is retried here.
+When anything goes wrong (the peer closes, sends bytes that are not an answer, or lets the oldest
+request wait beyond its deadline), the whole connection ends and all requests in flight fail with
+the same error. Nothing is retried here.
 """
 
 import math
@@ -57,7 +57,7 @@ _LIMITS: Final = FrameLimits(default=RESPONSE_BYTES_MAX)
 
 @attrs.define(eq=False)
 class Pending:
-    """A request under way."""
+    """A request in flight."""
 
     what: str
     key: int
@@ -85,7 +85,7 @@ class Pending:
 
 
 class Connection:
-    """Made by `connect`; ends with its nursery, or when `closed` is set."""
+    """Opened by `connect`; ends with its nursery, or when `closed` is set."""
 
     def __init__(self, stream: trio.abc.Stream, where: str, config: ClientConfig) -> None:
         self.where = where
@@ -158,9 +158,9 @@ class Connection:
         timeout_s: float | None = None,
         expect_answer: bool = True,
     ) -> Pending:
-        """Take a place in the line; the caller bounds how many it takes.
+        """Take a place in the queue; the caller bounds how many it takes.
 
-        Without `expect_answer` (acks=0) the request is settled when it has been sent.
+        Without `expect_answer` (acks=0) the request is done when it has been sent.
         """
         seconds = self._config.request_timeout_ms / 1000 if timeout_s is None else timeout_s
         api = api_of(type(message))
@@ -187,7 +187,7 @@ class Connection:
         return pending
 
     def close(self, reason: EvenkeelError) -> None:
-        """End now: whatever is under way fails with `reason`."""
+        """End now: everything in flight fails with `reason`."""
         if self._reason is not None:
             return
         self._reason = reason
@@ -262,7 +262,7 @@ class Connection:
             self._patience = trio.CancelScope(deadline=deadline)
             return
         late = self._waiting[0].what
-        why = "the broker hangs, is cut off, or needs longer"
+        why = "the broker hangs, is cut off, or needs more time"
         self.close(TimedOutError(f"{late} was not answered in time", why=why))
 
     def _lost(self, error: Exception | None) -> None:
@@ -283,10 +283,10 @@ class Connection:
 
 
 async def connect(nursery: trio.Nursery, host: str, port: int, config: ClientConfig) -> Connection:
-    """Open a connection that lives in `nursery`, and ask the broker what it speaks.
+    """Open a connection that lives in `nursery`, and ask the broker for its API versions.
 
     Raises:
-        UnreachableError: if nobody answers there, or not as a Kafka broker does.
+        UnreachableError: if there is no answer, or not that of a Kafka broker.
     """
     where = f"{host}:{port}"
     with trio.move_on_after(config.connect_timeout_ms / 1000):
@@ -300,7 +300,7 @@ async def connect(nursery: trio.Nursery, host: str, port: int, config: ClientCon
         try:
             await _negotiate(connection)
         except (DisconnectedError, TimedOutError) as error:
-            why = f"it does not answer as a broker does: {error.why}"
+            why = f"it does not answer like a broker: {error.why}"
             raise UnreachableError(f"cannot talk to {where}", why=why) from error
         except BaseException:
             connection.close(ClosedError(f"connecting to {where} was given up"))

@@ -1,7 +1,8 @@
-"""The coordinator of one consumer group: where it is, and what is asked of it by whom.
+"""The coordinator of one consumer group: where it is, and requests to it.
 
-Its place is looked up when it is needed and forgotten when it is wrong. With Evenkeel a group moves
-with its keeper's steal and nobody in it notices; what was refused there is asked again here.
+Its node is looked up when needed and forgotten when wrong. With Evenkeel a consumer group moves
+with a steal of the Paxos group that keeps it, and its members notice nothing; requests refused on
+the way are repeated here.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -78,7 +79,8 @@ class Committed(NamedTuple):
 
 @attrs.frozen
 class Identity:
-    """Who commits. The default is somebody outside of the group, who may while it is empty."""
+    """Who commits. The default is a client outside of the group, which may commit while the group
+    is empty."""
 
     generation: int = NO_GENERATION
     member_id: str = ""
@@ -93,7 +95,7 @@ def topic_map(places: Collection[TopicPartition]) -> dict[str, list[int]]:
 
 
 class Coordinator:
-    """One group's."""
+    """The coordinator of one consumer group."""
 
     def __init__(self, client: Client, group: str) -> None:
         self.group = group
@@ -115,7 +117,7 @@ class Coordinator:
         answer = await connection.request(request, FindCoordinatorResponse)
         row = answer.coordinators[0] if answer.coordinators else answer
         if row.error_code != ErrorCode.NONE:
-            what = f"the coordinator of group '{self.group}' cannot be found"
+            what = f"the coordinator of consumer group '{self.group}' cannot be found"
             raise refusal(what, row.error_code, row.error_message)
         node = Node(row.node_id, row.host, row.port)
         known = self._client.view.nodes.get(node.id)
@@ -125,7 +127,7 @@ class Coordinator:
         return node.id
 
     def forget(self) -> None:
-        """It is not there, or not any more."""
+        """It is not there, or no longer."""
         self._node = None
 
     async def ask(
@@ -136,7 +138,7 @@ class Coordinator:
         purpose: Purpose = Purpose.GENERAL,
         timeout_s: float | None = None,
     ) -> R:
-        """One question, asked once; a lost connection makes us look for the coordinator again."""
+        """One request, sent once; after a lost connection the coordinator is looked up again."""
         node = await self.find()
         try:
             return await self._client.ask(node, message, kind, purpose=purpose, timeout_s=timeout_s)
@@ -146,15 +148,15 @@ class Coordinator:
             raise
 
     async def leave(self, member_id: str, why: str) -> None:
-        """Tell it that a member goes, so that the others need not wait for a session; also while
-        being cancelled. That it cannot be told is no error: it notices by itself, a session later.
-        """
+        """Tell it that a member leaves, so that the others need not wait for a session; also while
+        being cancelled. A failure is no error: the coordinator notices by itself, a session
+        later."""
         request = LeaveGroupRequest(self.group, member_id, [MemberIdentity(member_id, None, why)])
         with trio.move_on_after(LEAVE_S_MAX, shield=True), suppress(EvenkeelError):
             await self.ask(request, LeaveGroupResponse)
 
     def check(self, what: str, code: int) -> None:
-        """Raise the error of an answer's code; where it says "not here", forget where it was.
+        """Raise the error of an answer's code; on "not here", forget the coordinator's node.
 
         Raises:
             CommitError: the group has moved on.
@@ -169,8 +171,8 @@ class Coordinator:
         if error.code in MOVED_ON:
             raise CommitError(
                 error.what,
-                why=f"{error.why}: the group has rebalanced",
-                advice="its partitions may be another member's by now, who reads from there again",
+                why=f"{error.why}: the consumer group has rebalanced",
+                advice="another member may own the partitions by now and read again from there",
             )
         if error.code is ErrorCode.FENCED_INSTANCE_ID:
             raise FencedError(error.what, why="another member has joined with the same instance")
@@ -190,7 +192,7 @@ class Coordinator:
         *,
         timeout_s: float | None = None,
     ) -> None:
-        """Commit offsets, trying again while that may help.
+        """Commit offsets, retrying while that may help.
 
         Raises:
             CommitError, FencedError, TimedOutError, BrokerError: if they are not committed.
@@ -225,7 +227,7 @@ class Coordinator:
     async def committed(
         self, places: Collection[TopicPartition] | None, *, timeout_s: float | None = None
     ) -> dict[TopicPartition, Committed]:
-        """What is committed for these partitions (None: for all); others are left out."""
+        """The committed offsets of these partitions (None: of all); others are left out."""
         once = partial(self._committed_once, places)
         return await self.until_done("reading the offsets", once, timeout_s)
 
@@ -239,7 +241,7 @@ class Coordinator:
         version = connection.version_for(OffsetFetchRequest)
         if places is None and version < ALL_FROM:
             raise UnsupportedError(
-                f"{connection.where} cannot tell all offsets of a group",
+                f"{connection.where} cannot report all offsets of a consumer group",
                 why=f"it speaks OffsetFetch up to version {version}",
             )
         if version >= GROUPS_FROM:

@@ -1,8 +1,8 @@
-"""What the library raises: one family, each saying what failed, why, and what to do about it.
+"""The errors of the library: one family, each saying what failed, why, and what to do about it.
 
-`retriable` means that the very same call may succeed later. The library itself retries those for
-as long as its timeouts allow, so who sees one has waited already. Bytes of a broker that make no
-sense are told as DisconnectedError: the connection is closed, and that is all there is to know.
+`retriable` means that the very same call may succeed later. The library itself retries such calls
+for as long as its timeouts allow, so a caller that sees one has waited already. Nonsense bytes from
+a broker are reported as DisconnectedError: the connection is closed, and nothing more is known.
 """
 
 import copy
@@ -12,7 +12,7 @@ from wire.error_codes import ErrorCode
 
 
 class EvenkeelError(Exception):
-    """`what` failed, `why` as far as is known, and `advice` where there is any."""
+    """`what` failed, `why` as far as is known, and `advice` if there is any."""
 
     retriable = False
 
@@ -27,14 +27,14 @@ class EvenkeelError(Exception):
         return f"{text} ({self.advice})" if self.advice else text
 
     def again(self) -> Self:
-        """The same error to be raised once more: many may wait for one thing that failed."""
+        """The same error to be raised once more: many may wait for one failure."""
         twin = copy.copy(self)
         twin.__cause__ = self.__cause__
         return twin
 
 
 class ConfigurationError(EvenkeelError, ValueError):
-    """Settings that contradict each other, or a value that means nothing."""
+    """Settings that contradict each other, or a meaningless value."""
 
 
 class ClosedError(EvenkeelError):
@@ -60,7 +60,7 @@ class TimedOutError(EvenkeelError):
 
 
 class UnsupportedError(EvenkeelError):
-    """The broker does not know this request, or not in a version that we speak."""
+    """The broker does not support this request, or not in a version that we speak."""
 
 
 class BufferFullError(EvenkeelError):
@@ -80,8 +80,8 @@ class BrokerError(EvenkeelError):
 
 
 class DeliveryError(EvenkeelError):
-    """A record was not acknowledged. `maybe_written`: it may be in the log all the same; who sends
-    it again has it there twice then."""
+    """A record was not acknowledged. `maybe_written`: it may be in the log all the same; then
+    sending it again duplicates it."""
 
     def __init__(
         self,
@@ -98,27 +98,27 @@ class DeliveryError(EvenkeelError):
 
 
 class OffsetError(EvenkeelError):
-    """There is no offset to go on from, and the consumer is configured to say so."""
+    """There is no offset to continue from, and the consumer is configured to report that."""
 
 
 class CommitError(EvenkeelError):
-    """Offsets were not committed because the group has moved on: others own the partitions now."""
+    """Offsets were not committed: others own the partitions now."""
 
 
 class ListenerError(EvenkeelError):
-    """What the application asked to be told failed; its own error is the cause."""
+    """A callback of the application failed; its own error is the cause."""
 
 
 class FencedError(EvenkeelError):
-    """Another member or producer has taken this one's identity; it must not go on."""
+    """Another member or producer has taken this one's identity; this one must not continue."""
 
 
 class LeaseLostError(EvenkeelError):
-    """A task of a task group is not ours any more: others may run it already."""
+    """A task of a task group is no longer ours: others may run it already."""
 
 
 class LedgerError(EvenkeelError):
-    """The ledger of a task group is not what it was: deleted, cut, or written by somebody else."""
+    """The ledger of a task group has changed: deleted, truncated, or written by something else."""
 
 
 _CODES = frozenset(int(code) for code in ErrorCode)
@@ -131,7 +131,7 @@ _ADVICE = {
     ErrorCode.INVALID_REPLICATION_FACTOR: "at most the number of nodes; -1 takes the default",
     ErrorCode.NON_EMPTY_GROUP: "stop its members first",
     ErrorCode.GROUP_ID_NOT_FOUND: "it never existed, was deleted, or has expired",
-    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "use a compression the broker knows",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "use a compression that the broker supports",
     ErrorCode.INVALID_SESSION_TIMEOUT: "the broker has bounds for session_timeout_ms",
 }
 

@@ -1,8 +1,8 @@
-"""How the library's own tasks live: in a nursery that belongs to one `async with` of the user's.
+"""The life of the library's own tasks: in a nursery that belongs to one `async with` of the user.
 
-Two things a plain nursery would do to users are avoided here. What the body of the `async with`
-raises comes out as it is, not wrapped into a group; and a failure of one of our tasks (which is a
-bug, all expected failures are values there) still ends the body and is raised.
+It avoids two effects of a plain nursery for users. An exception of the body of the `async with`
+comes out as it is, not wrapped into a group; and a failure of one of our tasks (which is a bug, all
+expected failures are values there) still ends the body and is raised.
 """
 
 from abc import ABC, abstractmethod
@@ -22,8 +22,8 @@ T = TypeVar("T")
 async def background() -> AsyncIterator[trio.Nursery]:
     """A nursery whose tasks are cancelled when the body ends, however it ends, and not before.
 
-    Not even when the body is being cancelled: what it does about that (commit, leave the group)
-    needs the connections, which are such tasks.
+    This holds even when the body is being cancelled: its cleanup (commit, leave the group) needs
+    the connections, which are such tasks.
     """
     failure: Exception | None = None
     async with trio.open_nursery() as outer:

@@ -1,4 +1,4 @@
-"""Where partitions begin and end, and what was there at a time: ListOffsets at each leader."""
+"""Begin and end of partitions, and offsets by time: ListOffsets at each leader."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -25,7 +25,7 @@ CONSUMER: Final = -1
 
 
 class FoundOffset(NamedTuple):
-    """`offset` is -1 where nothing is that late; `timestamp_ms` of its record, or -1."""
+    """`offset` is -1 if nothing is that late; `timestamp_ms` of its record, or -1."""
 
     offset: int
     timestamp_ms: int
@@ -42,7 +42,7 @@ async def list_offsets(
     """For each partition the offset of a time in ms, or of BEGINNING or END.
 
     Raises:
-        TimedOutError, BrokerError: if one of them cannot be had.
+        TimedOutError, BrokerError: if one of them cannot be found.
     """
     found: dict[TopicPartition, FoundOffset] = {}
     if wanted:
@@ -107,4 +107,4 @@ async def _ask(
             if one.error_code == ErrorCode.NONE:
                 found[place] = FoundOffset(one.offset, one.timestamp, one.leader_epoch)
             else:
-                failed(refusal(f"the offset in {place} is not told", one.error_code))
+                failed(refusal(f"the offset in {place} was not reported", one.error_code))

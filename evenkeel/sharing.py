@@ -1,6 +1,7 @@
-"""What the leader of a group knows when it shares partitions, and the interface of those who do it.
+"""What the leader of a consumer group knows when it assigns partitions, and the interface of
+assignors.
 
-The ready-made ones are in `assignors`; `PartitionAssignor` is for ways of sharing of your own.
+The built-in ones are in `assignors`; `PartitionAssignor` is for your own.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,9 +17,9 @@ Shares = dict[str, list[TopicPartition]]
 
 @attrs.frozen
 class Member:
-    """What a member says of itself when it joins.
+    """What a member says about itself when it joins.
 
-    `user_data` is what its assignor added: a rack, a load, what it remembers.
+    `user_data` is what its assignor added: a rack, a load, its memory.
     """
 
     id: str
@@ -35,10 +36,10 @@ class Member:
 
 
 class PartitionAssignor(Protocol):
-    """A way of sharing of your own. All members of a group need one of the same name.
+    """An assignor of your own. All members of a consumer group need one of the same name.
 
-    As with RANGE, members let go of everything before each rebalance. None of these may block; what
-    one raises ends the consumer.
+    As with RANGE, members give up everything before each rebalance. None of these methods may
+    block; an exception ends the consumer.
     """
 
     @property
@@ -49,8 +50,8 @@ class PartitionAssignor(Protocol):
         """What this member tells the leader beside its topics, whenever it joins."""
 
     def assign(self, members: Sequence[Member], partitions: Mapping[str, int]) -> Shares:
-        """As the leader: who gets what. `partitions` says how many each topic has that any member
-        wants and that exists; a member that is left out gets nothing."""
+        """As the leader: who gets what. `partitions` says how many each existing topic has that any
+        member wants; a member that is left out gets nothing."""
 
     def on_assignment(self, places: Collection[TopicPartition], generation: int) -> None:
-        """What this member was given, before its listener hears of it."""
+        """What this member was assigned, before its listener is called."""

@@ -1,1 +1,1 @@
-"""The admin client, its part about consumer groups, and the values it tells."""
+"""The admin client, its part about consumer groups, and the values it returns."""

@@ -1,11 +1,11 @@
-"""The admin client: topics, settings, records, groups, and where partitions are led.
+"""The admin client: topics, settings, records, consumer groups, and partition leaders.
 
     async with Admin("localhost:9092") as admin:
         await admin.create_topic("orders", partitions=12)
 
-Every method raises what a broker refuses as a BrokerError and tries again what may pass. If an
-answer was lost on the way, the second attempt may find the work done: creating what exists by then,
-or deleting what is gone, is then no error.
+Every method raises a refusal of the broker as a BrokerError and retries transient failures. If an
+answer was lost on the way, a retry may find the work done: then it is no error if the object to
+create already exists, or the object to delete is gone.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
@@ -87,7 +87,7 @@ class Admin(GroupAdmin, Scoped["Admin"]):
         return ClusterDescription(view.cluster_id, view.controller, nodes)
 
     async def list_topics(self, *, internal: bool = False) -> dict[str, TopicDescription]:
-        """All topics, by name; those of the cluster's own too with `internal`."""
+        """All topics, by name; with `internal` also the cluster's own."""
         return {
             name: one
             for name, one in (await self._describe(None)).items()
@@ -129,10 +129,11 @@ class Admin(GroupAdmin, Scoped["Admin"]):
     ) -> None:
         """Create a topic, and wait until each of its partitions has a leader.
 
-        -1 takes the cluster's default. With `dry_run` the broker checks and does nothing.
+        -1 takes the cluster's default. With `dry_run` the broker checks the request and does
+        nothing.
 
         Raises:
-            BrokerError: TOPIC_ALREADY_EXISTS, or why it cannot be.
+            BrokerError: TOPIC_ALREADY_EXISTS, or why it cannot be created.
         """
         rows = [topics.CreatableTopicConfig(*one) for one in (settings or {}).items()]
         topic = topics.CreatableTopic(name, partitions, replication, configs=rows)
@@ -148,7 +149,7 @@ class Admin(GroupAdmin, Scoped["Admin"]):
             await self._wait_for_leaders(name, partitions)
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic with all its records, and wait until it is no longer told of.
+        """Delete a topic with all its records, and wait until no node reports it any more.
 
         Raises:
             BrokerError: UNKNOWN_TOPIC_OR_PARTITION if there is none.
@@ -166,9 +167,9 @@ class Admin(GroupAdmin, Scoped["Admin"]):
         await self._wait_until_gone(name)
 
     async def set_partitions(self, name: str, total: int, *, dry_run: bool = False) -> None:
-        """Let a topic have `total` partitions, which must be more than it has.
+        """Grow a topic to `total` partitions, which must be more than it has.
 
-        Keys may go to other partitions than before.
+        Keys may then belong to other partitions than before.
         """
         row = topics.CreatePartitionsTopic(name, total)
         request = topics.CreatePartitionsRequest([row], self._patience_ms, dry_run)
@@ -185,7 +186,8 @@ class Admin(GroupAdmin, Scoped["Admin"]):
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Delete the records before these offsets (UP_TO_NOW: all); the first offsets there are."""
+        """Delete the records before these offsets (UP_TO_NOW: all); returns the new first
+        offsets."""
         left = dict(before)
         done: dict[TopicPartition, int] = {}
 
@@ -207,7 +209,8 @@ class Admin(GroupAdmin, Scoped["Admin"]):
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, FoundOffset]:
-        """The first offset not before each time in ms; or `lookups.BEGINNING`, `lookups.END`."""
+        """The first offset not before each time in ms, or at `lookups.BEGINNING` or
+        `lookups.END`."""
         return await lookups.list_offsets(self.client, wanted)
 
     # -- settings ---------------------------------------------------------------------------------
@@ -226,7 +229,7 @@ class Admin(GroupAdmin, Scoped["Admin"]):
         async def once() -> dict[str, Setting]:
             answer = await self.client.ask(node, request, configs.DescribeConfigsResponse)
             result = answer.results[0]
-            what = f"the settings of '{name}' are not told"
+            what = f"the settings of '{name}' were not reported"
             _check(what, result.error_code, result.error_message)
             return {
                 one.name: Setting(
@@ -249,7 +252,7 @@ class Admin(GroupAdmin, Scoped["Admin"]):
         reset: Collection[str] = (),
         dry_run: bool = False,
     ) -> None:
-        """Change some settings of a topic, and let others go back to their defaults."""
+        """Change some settings of a topic, and reset others to their defaults."""
         rows = [
             configs.IncrementalAlterableConfig(key, SET, value)
             for key, value in (change or {}).items()
@@ -270,10 +273,10 @@ class Admin(GroupAdmin, Scoped["Admin"]):
     async def elect_leaders(
         self, places: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, BrokerError | None]:
-        """Let the preferred leaders of these partitions (None: of all) lead; here by steals.
+        """Make the preferred leaders of these partitions (None: of all) lead; here by steals.
 
         Returns:
-            What became of each: None where it leads now, ELECTION_NOT_NEEDED where it did already.
+            The outcome for each: None if it leads now, ELECTION_NOT_NEEDED if it did already.
         """
         wanted = None
         if places is not None:
@@ -296,7 +299,7 @@ class Admin(GroupAdmin, Scoped["Admin"]):
         return await self._until_done("electing leaders", once)
 
     async def reassign(self, wanted: Mapping[TopicPartition, Collection[int] | None]) -> None:
-        """Keep partitions on these nodes from now on; None gives a reassignment up.
+        """Move partitions to these nodes; None cancels a reassignment.
 
         Raises:
             BrokerError: for the first that is refused. The others may have been accepted.
@@ -324,13 +327,13 @@ class Admin(GroupAdmin, Scoped["Admin"]):
         await self._until_done("reassigning partitions", once, _NOT_THERE)
 
     async def reassignments(self) -> list[Reassignment]:
-        """What is on its way."""
+        """The reassignments in progress."""
 
         async def once() -> list[Reassignment]:
             kind = placement.ListPartitionReassignmentsResponse
             request = placement.ListPartitionReassignmentsRequest(self._patience_ms, None)
             answer = await self._ask_controller(request, kind)
-            _check("reassignments are not told", answer.error_code, answer.error_message)
+            _check("reassignments were not reported", answer.error_code, answer.error_message)
             return [
                 Reassignment(
                     TopicPartition(topic.name, one.partition_index),
@@ -392,7 +395,7 @@ class Admin(GroupAdmin, Scoped["Admin"]):
         await self._until_done(what, once, (done,))
 
     async def _wait_until_gone(self, name: str) -> None:
-        what = f"topic '{name}' is being deleted, and still told of"
+        what = f"topic '{name}' is being deleted, and still reported"
 
         async def once() -> None:
             try:
@@ -413,7 +416,7 @@ class Admin(GroupAdmin, Scoped["Admin"]):
             if missing or any(one.leader < 0 for one in described.partitions):
                 raise refusal(f"topic '{name}' has no leader yet", ErrorCode.LEADER_NOT_AVAILABLE)
 
-        what = f"topic '{name}' is there, and not led yet"
+        what = f"topic '{name}' exists, but has no leader yet"
         await self.client.until_done(what, partial(_patient, once))
 
 

@@ -1,4 +1,4 @@
-"""What an admin client tells: frozen values."""
+"""What an admin client returns: frozen values."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +19,7 @@ class ClusterDescription:
 
 @attrs.frozen
 class PartitionDescription:
-    """`leader` is -1 while nobody leads."""
+    """`leader` is -1 while there is no leader."""
 
     partition: int
     leader: int
@@ -38,7 +38,7 @@ class TopicDescription:
 
 @attrs.frozen
 class Setting:
-    """One setting of a topic or a node. A sensitive one has no value for us."""
+    """One setting of a topic or a node. The value of a sensitive one is not returned."""
 
     name: str
     value: str | None
@@ -49,7 +49,7 @@ class Setting:
 
 @attrs.frozen
 class Reassignment:
-    """A partition that is on its way to other nodes."""
+    """A partition that is moving to other nodes."""
 
     place: TopicPartition
     replicas: Sequence[int]
@@ -59,9 +59,10 @@ class Reassignment:
 
 @attrs.frozen
 class GroupListing:
-    """`state` and `group_type` are empty where the broker is too old to tell.
+    """`state` and `group_type` are empty if the broker is too old to report them.
 
-    `group_type` is "classic", or "consumer" for a group that the broker shares out (KIP-848).
+    `group_type` is "classic", or "consumer" for a consumer group with broker-side assignment
+    (KIP-848).
     """
 
     name: str
@@ -91,10 +92,10 @@ class GroupDescription:
 
 @attrs.frozen
 class PartitionProgress:
-    """How far a group is in one partition. `lag` is None where nothing is committed.
+    """How far a consumer group is in one partition. `lag` is None if nothing is committed.
 
-    `start` and `end` bound what is there; they are None, and so is `lag`, if the partition does not
-    exist any more. What retention took before it was read is not counted: nobody can catch it up.
+    `start` and `end` are the bounds of the log; they are None, and so is `lag`, if the partition no
+    longer exists. Records that retention deleted before they were read are not counted.
     """
 
     place: TopicPartition

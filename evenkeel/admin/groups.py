@@ -1,4 +1,6 @@
-"""The admin client's part about consumer groups: who is in them, how far they are, and set back."""
+"""The admin client's part about consumer groups: their members and progress, and how to change
+it.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -55,7 +57,8 @@ DEAD = "Dead"
 
 
 class IncompleteListError(EvenkeelError):
-    """Nodes did not answer in time: `found` is what the others told, `failures` why, by node."""
+    """Nodes did not answer in time: `found` is what the others reported, `failures` why, by
+    node."""
 
     retriable = True
 
@@ -63,7 +66,9 @@ class IncompleteListError(EvenkeelError):
         self, found: Sequence[GroupListing], failures: Mapping[int, EvenkeelError]
     ) -> None:
         words = "; ".join(f"node {node}: {error}" for node, error in sorted(failures.items()))
-        super().__init__("the list of groups is not complete", why=words or "no node answered")
+        super().__init__(
+            "the list of consumer groups is not complete", why=words or "no node answered"
+        )
         self.found = found
         self.failures = failures
 
@@ -74,10 +79,11 @@ class _HasClient(Protocol):
 
 
 class GroupAdmin:
-    """Mixed into `Admin`; every method asks the group's coordinator, wherever that is by then."""
+    """Mixed into `Admin`; every method asks the consumer group's coordinator, wherever it is by
+    then."""
 
     async def list_groups(self: _HasClient) -> list[GroupListing]:
-        """All groups of the cluster: each node tells those it coordinates.
+        """All consumer groups of the cluster: each node reports those it coordinates.
 
         A node that is down coordinates none as soon as the others know that it is down.
 
@@ -87,13 +93,13 @@ class GroupAdmin:
         client = self.client
         listing = _Listing(client)
         try:
-            await client.until_done("the list of groups has holes", listing.once)
+            await client.until_done("the list of consumer groups is incomplete", listing.once)
         except EvenkeelError as error:
             raise IncompleteListError(listing.groups(), listing.failures) from error
         return listing.groups()
 
     async def describe_group(self: _HasClient, name: str) -> GroupDescription:
-        """Who is in a group, and what each member reads.
+        """The members of a consumer group, and what each of them reads.
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND if there is no such group.
@@ -109,17 +115,18 @@ class GroupAdmin:
             if described.group_state == DEAD:  # which is also what one of the other type is here
                 found = await _shared_out(coordinator, node)
             if found is None:
-                raise refusal(f"there is no group '{name}'", ErrorCode.GROUP_ID_NOT_FOUND)
+                raise refusal(f"there is no consumer group '{name}'", ErrorCode.GROUP_ID_NOT_FOUND)
             return found
 
         return await coordinator.until_done("describing", once)
 
     async def group_progress(self: _HasClient, name: str) -> GroupProgress:
-        """Committed offsets and ends of all partitions a group has committed for or reads.
+        """Committed offsets and ends of all partitions that a consumer group reads or has
+        committed.
 
         Raises:
             BrokerError: if there is no such group, and nothing was committed under its name.
-            TimedOutError: if its coordinator does not say in time who is in it.
+            TimedOutError: if its coordinator does not report its members in time.
         """
         coordinator = Coordinator(self.client, name)
         committed = await coordinator.committed(None)
@@ -148,7 +155,7 @@ class GroupAdmin:
     async def alter_offsets(
         self: _HasClient, group: str, offsets: Mapping[TopicPartition, int | Committed]
     ) -> None:
-        """Set what a group has committed; it must have no members.
+        """Set the committed offsets of a consumer group; it must have no members.
 
         Raises:
             CommitError: if it has members.
@@ -162,7 +169,7 @@ class GroupAdmin:
     async def delete_offsets(
         self: _HasClient, group: str, places: Collection[TopicPartition]
     ) -> None:
-        """Forget what a group has committed for these; its members must not subscribe to them."""
+        """Delete the committed offsets for these; the members must not subscribe to them."""
         coordinator = Coordinator(self.client, group)
         topics = [
             OffsetDeleteTopic(topic, [OffsetDeletePartition(number) for number in numbers])
@@ -181,7 +188,7 @@ class GroupAdmin:
         await coordinator.until_done("deleting offsets", once)
 
     async def delete_group(self: _HasClient, name: str) -> None:
-        """Forget a group and its offsets.
+        """Delete a consumer group and its offsets.
 
         Raises:
             BrokerError: NON_EMPTY_GROUP while it has members, GROUP_ID_NOT_FOUND.
@@ -228,7 +235,7 @@ class _Listing:
         try:
             answer = await self._client.ask(node, ListGroupsRequest(), ListGroupsResponse)
             if answer.error_code != ErrorCode.NONE:
-                raise refusal(f"node {node} does not list all groups", answer.error_code)
+                raise refusal(f"node {node} does not list all consumer groups", answer.error_code)
         except EvenkeelError as error:
             self.failures[node] = error
             return

@@ -1,1 +1,1 @@
-"""The consumer: fetching, membership of a group, sharing partitions, commits by itself."""
+"""The consumer: fetching, group membership, assigning partitions, automatic commits."""

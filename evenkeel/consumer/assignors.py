@@ -1,8 +1,9 @@
-"""How the leader of a group shares partitions among its members: functions of what members say.
+"""How the leader of a consumer group assigns partitions to its members: functions of what members
+say.
 
 RANGE and ROUND_ROBIN are Kafka's, so that members of other clients get the same shares. Sticky
 moves as little as evenness allows, and never gives a partition away in the same round in which
-another member still owns it (KIP-429): that member lets go first, and asks for another round.
+another member still owns it (KIP-429): that member gives it up first, and starts another round.
 """
 
 from collections import defaultdict
@@ -16,17 +17,17 @@ from wire.cluster_view import TopicPartition
 
 
 def name_of(assignor: Assignor | PartitionAssignor) -> str:
-    """What members of a group agree on."""
+    """What members of a consumer group agree on."""
     return assignor.value if isinstance(assignor, Assignor) else assignor.name
 
 
 def share(
     assignor: Assignor | PartitionAssignor, members: Sequence[Member], partitions: Mapping[str, int]
 ) -> Shares:
-    """Every member's partitions. `partitions` says how many each known topic has.
+    """The partitions of every member. `partitions` says how many each known topic has.
 
     Raises:
-        ConfigurationError: if an assignor of the user's gives what there is not, or gives it twice.
+        ConfigurationError: if a user's assignor assigns a partition that does not exist, or twice.
     """
     ranked = sorted(members, key=lambda member: member.rank)
     match assignor:
@@ -51,7 +52,7 @@ def _checked(
         for place in places:
             wrong = None
             if member not in known:
-                wrong = f"to '{member}', which is no member"
+                wrong = f"to '{member}', which is not a member"
             elif not 0 <= place.partition < partitions.get(place.topic, 0):
                 wrong = "which does not exist"
             elif place in given:

@@ -1,10 +1,10 @@
-"""When a consumer commits by itself: every so often, anew from each assignment on, sooner after a
+"""When a consumer commits automatically: periodically, anew from each assignment on, sooner after a
 failure.
 
-As Kafka's: an assignment sets the interval back, for what was read before it has been committed
-when partitions were taken away; a commit that failed for a reason that may pass is tried again
-after a short pause, which doubles. Rebalances that follow each other without an end do not put it
-off for ever: two intervals after the last commit it is due whatever happens.
+As in Kafka, an assignment restarts the interval, because what was read before it was committed when
+partitions were taken away. A commit that failed for a transient reason is retried after a short
+pause, which doubles. Endless rebalances do not postpone it for ever: two intervals after the last
+commit it is due in any case.
 """
 
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ class AutoCommit:
     _latest: float = 0.0
 
     def restart(self) -> None:
-        """There is another assignment: the interval begins anew."""
+        """There is another assignment: the interval restarts."""
         self._due = min(trio.current_time() + self.every_s, self._latest)
 
     async def run(self) -> None:

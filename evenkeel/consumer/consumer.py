@@ -1,4 +1,4 @@
-"""The consumer: partitions by `assign`, or a share of them as a member of a group by `subscribe`.
+"""The consumer: partitions by `assign`, or a share of them in a consumer group by `subscribe`.
 
     async with Consumer("localhost:9092", ConsumerConfig(group="billing")) as consumer:
         await consumer.subscribe(["orders"])
@@ -7,10 +7,10 @@
                 ...
 
 Fetching goes on in the background, bounded by `buffer_bytes`. Records are handed out in the batches
-in which they were written. What has been handed out counts as processed when the application asks
-for more: that is what is committed by itself (every `auto_commit_ms`, when partitions are taken
-away, at the end, and when a master that is about to move asks). An explicit `commit` takes the
-application at its word: everything handed out so far.
+in which they were written. Records that were handed out count as processed when the application
+asks for more. Processed records are committed automatically (every `auto_commit_ms`, when
+partitions are taken away, at the end, and when a master that is about to move asks). An explicit
+`commit` commits everything handed out so far.
 """
 
 import re
@@ -54,7 +54,7 @@ Positions = Mapping[TopicPartition, int]
 
 @attrs.frozen(kw_only=True)
 class ConsumerStatistics:
-    """Counted since the start; `buffered_bytes` is of now."""
+    """Counted since the start, except `buffered_bytes`, which is current."""
 
     records: int
     requests: int
@@ -119,13 +119,12 @@ class Consumer(Scoped["Consumer"]):
         """Share these topics, or all that match a pattern, with the other members of the group.
 
         Raises:
-            ConfigurationError: if there is no group, or partitions were assigned by hand.
+            ConfigurationError: if there is no consumer group, or partitions were assigned by hand.
         """
         self._check_open()
         if self._membership is None:
-            raise ConfigurationError(
-                "cannot subscribe without a group", advice="ConsumerConfig(group=...), or assign()"
-            )
+            advice = "ConsumerConfig(group=...), or assign()"
+            raise ConfigurationError("cannot subscribe without a consumer group", advice=advice)
         if self._fetcher.assigned and not self._group_mode:
             raise ConfigurationError("this consumer's partitions are assigned by hand")
         if listener is not None:
@@ -146,15 +145,15 @@ class Consumer(Scoped["Consumer"]):
     async def assign(self, places: Iterable[TopicPartition | tuple[str, int]] | Positions) -> None:
         """Read exactly these partitions; a mapping says from which offsets on.
 
-        Without an offset a consumer with a group begins where the group has committed, and
-        otherwise where `offset_reset` says.
+        Without an offset the consumer begins at the committed offset of its consumer group, or else
+        by `offset_reset`.
 
         Raises:
             ConfigurationError: if this consumer has subscribed.
         """
         self._check_open()
         if self._group_mode:
-            raise ConfigurationError("this consumer gets its partitions from its group")
+            raise ConfigurationError("this consumer gets its partitions from its consumer group")
         wanted = [TopicPartition(*one) for one in places]
         for gone in self._fetcher.assigned.keys() - set(wanted):
             del self._fetcher.assigned[gone]
@@ -172,7 +171,7 @@ class Consumer(Scoped["Consumer"]):
         return frozenset(self._fetcher.assigned) if self._open else frozenset()
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
-        """Hand out nothing of these and fetch no more, until `resume`."""
+        """Hand out nothing of these and fetch no more of them, until `resume`."""
         for place in places:
             self._state(place).paused = True
 
@@ -183,7 +182,7 @@ class Consumer(Scoped["Consumer"]):
         self._fetcher.wake()
 
     def seek(self, place: TopicPartition, where: int | OffsetReset) -> None:
-        """Go on from an offset, or from the EARLIEST or LATEST one there is."""
+        """Continue from an offset, or from the EARLIEST or LATEST one."""
         state = self._state(place)
         if isinstance(where, OffsetReset):
             state.seek_to(where)
@@ -205,7 +204,7 @@ class Consumer(Scoped["Consumer"]):
             await self._arrived.wait()
 
     def known_position(self, place: TopicPartition) -> int | None:
-        """Like `position`, without waiting: None while it is being looked up."""
+        """Like `position`, without waiting: None while it is not known."""
         return self._state(place).position
 
     # -- reading ----------------------------------------------------------------------------------
@@ -271,8 +270,8 @@ class Consumer(Scoped["Consumer"]):
         """Commit these offsets (of the next record to read), or all that was handed out so far.
 
         Raises:
-            CommitError: if the group has moved on, and the partitions with it.
-            ConfigurationError: without a group.
+            CommitError: if the partitions belong to others by now.
+            ConfigurationError: without a consumer group.
         """
         self._check_open()
         if offsets is None:
@@ -287,7 +286,8 @@ class Consumer(Scoped["Consumer"]):
     async def committed(
         self, places: Collection[TopicPartition]
     ) -> dict[TopicPartition, Committed]:
-        """What the group has committed for these; partitions without are left out."""
+        """The committed offsets of the consumer group for these; partitions without one are left
+        out."""
         self._check_open()
         return await self._the_coordinator().committed(places)
 
@@ -303,7 +303,7 @@ class Consumer(Scoped["Consumer"]):
     async def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, FoundOffset | None]:
-        """The first record not before each time; None where there is none."""
+        """The first record not before each time; None if there is none."""
         self._check_open()
         found = await lookups.list_offsets(self._client, times_ms, self._config.isolation)
         return {place: one if one.offset >= 0 else None for place, one in found.items()}
@@ -335,7 +335,8 @@ class Consumer(Scoped["Consumer"]):
     def _the_coordinator(self) -> Coordinator:
         if self._coordinator is None:
             raise ConfigurationError(
-                "there are no committed offsets without a group", advice="ConsumerConfig(group=...)"
+                "there are no committed offsets without a consumer group",
+                advice="ConsumerConfig(group=...)",
             )
         return self._coordinator
 
@@ -370,8 +371,8 @@ class Consumer(Scoped["Consumer"]):
             if gone and self._group_mode:
                 raise CommitError(
                     f"cannot commit {', '.join(map(str, sorted(gone)[:3]))}",
-                    why="the group has moved on, and the partitions with it",
-                    advice="what was not committed is read again by whoever has them now",
+                    why="the consumer group has rebalanced: others own the partitions now",
+                    advice="their new owners read again what was not committed",
                 )
             return self._identity()
 
@@ -466,8 +467,8 @@ class Consumer(Scoped["Consumer"]):
                 continue
             if reset is OffsetReset.ERROR:
                 one.error = OffsetError(
-                    f"there is no offset to begin at in {one.place}",
-                    why="none is committed, or the log has not got it any more",
+                    f"no offset to begin at in {one.place}",
+                    why="none is committed, or the log no longer has it",
                     advice="seek, or choose another offset_reset",
                 )
             else:
@@ -490,7 +491,7 @@ class Consumer(Scoped["Consumer"]):
                 self._fail(error)
 
     async def assigned(self, places: Collection[TopicPartition]) -> None:
-        """For `Membership`: these are ours."""
+        """For `Membership`: these are ours now."""
         self._client.follow(place.topic for place in places)
         self._take(sorted(places))
         fresh = [self._fetcher.assigned[place] for place in places]
@@ -504,7 +505,7 @@ class Consumer(Scoped["Consumer"]):
         self._fetcher.wake()
 
     async def revoked(self, places: Collection[TopicPartition]) -> None:
-        """For `Membership`: let go of these in good order."""
+        """For `Membership`: give these up in good order."""
         states = {place: self._fetcher.assigned.get(place) for place in places}
         for state in states.values():
             if state is not None:
@@ -517,7 +518,7 @@ class Consumer(Scoped["Consumer"]):
             self._drop(places)  # also where the group does not wait for that any longer
 
     async def lost(self, places: Collection[TopicPartition]) -> None:
-        """For `Membership`: these are perhaps somebody else's already."""
+        """For `Membership`: these may belong to another member already."""
         self._drop(places)
         await notify(self._listener.lost, places)
 

@@ -1,8 +1,8 @@
-"""One partition as its consumer sees it: where it is, what has been fetched, what was handed out.
+"""One partition as its consumer sees it: its position, what was fetched, what was handed out.
 
-Batches are kept as they came and are decoded when they are handed out, one at a time, so that what
-a consumer holds is what it has fetched. A fetch that was on its way while the user went elsewhere
-is thrown away: it does not begin where we are now.
+Batches are kept as they came and decoded when they are handed out, one at a time, so a consumer
+holds no more than it has fetched. The answer to a fetch that was in flight during a seek is
+discarded: it does not begin at the new position.
 """
 
 from collections import deque
@@ -94,27 +94,27 @@ class FetchedPartition:
 
     @property
     def lag(self) -> int | None:
-        """What retention took is not counted: nobody can read it any more."""
+        """Records that retention deleted are not counted: nobody can read them any more."""
         if self.position is None or self.high_watermark < 0:
             return None
         return max(0, self.high_watermark - max(self.log_start, self.position))
 
     def seek(self, offset: int) -> None:
-        """Go on from there; what was fetched is dropped."""
+        """Continue from there; fetched records are dropped."""
         self.drop()
         self.position = self.processed = self.fetch_from = offset
         self.reset = self.error = None
         self.topic_id = UUID_ZERO
 
     def seek_to(self, where: OffsetReset) -> None:
-        """Go on from an end of the log, which has to be found first."""
+        """Continue from an end of the log, which has to be looked up first."""
         self.drop()
         self.position = self.processed = None
         self.reset, self.error = where, None
 
     def is_of(self, topic_id: bytes) -> bool:
-        """Whether this is the topic we are in. If another has got its name we are nowhere: what was
-        read and committed was of the one that is gone."""
+        """Whether this is our topic. If another topic has its name now, we have no position:
+        everything read and committed was of the deleted one."""
         if topic_id == UUID_ZERO or self.topic_id in (UUID_ZERO, topic_id):
             self.topic_id = self.topic_id if topic_id == UUID_ZERO else topic_id
             return True
@@ -134,7 +134,7 @@ class FetchedPartition:
         """Take in an answer without an error.
 
         Raises:
-            EvenkeelError: if the records are damaged or in a format of old.
+            EvenkeelError: if the records are damaged or in an old format.
         """
         self.log_start, self.high_watermark = answer.log_start_offset, answer.high_watermark
         if self.position is None or asked_from != self.fetch_from:
@@ -158,7 +158,7 @@ class FetchedPartition:
     def _damaged(self, error: BatchError | None) -> EvenkeelError:
         code = 2 if error is None else int(error.code)
         return refusal(
-            f"what is in {self.place} at offset {self.fetch_from} cannot be read",
+            f"the records in {self.place} at offset {self.fetch_from} cannot be read",
             code,
             "the checksum is wrong" if error is None else str(error),
         )
@@ -166,10 +166,10 @@ class FetchedPartition:
     # -- handing out ------------------------------------------------------------------------------
 
     def hand_out(self, decompressed_bytes_max: int) -> Records | None:
-        """The records of the next batch; None where there are none in it for us.
+        """The records of the next batch; None if it has none for us.
 
         Raises:
-            EvenkeelError: if they cannot be decoded; the position is left before them.
+            EvenkeelError: if they cannot be decoded; the position stays before them.
         """
         assert self.position is not None
         held = self._held[0]

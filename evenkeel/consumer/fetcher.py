@@ -1,11 +1,11 @@
-"""Fetching: one long poll for each node that leads an assigned partition, and what came of it.
+"""Fetching: one long poll for each node that leads an assigned partition, and its results.
 
-Like the producer's sender, one task goes round: for every node without a request under way it asks
-for all partitions that are led there, have a position and room in the buffer. Answers are taken in
-by a task per request.
+Like the producer's sender, one task loops: from every node without a request in flight it requests
+all partitions that are led there, have a position and room in the buffer. One task per request
+handles the answer.
 
 A master that is about to move asks for our progress in an answer (docs/kafka.md): the next fetch to
-that node waits until we have told it, and says so.
+that node waits until we have reported it, and says so.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""What an application is told while it consumes, and what becomes of errors it makes then."""
+"""Callbacks of the application while it consumes, and the handling of their errors."""
 
 from collections.abc import Awaitable, Callable, Collection
 
@@ -9,29 +9,29 @@ ProgressCallback = Callable[[Collection[TopicPartition]], Awaitable[None]]
 
 
 class RebalanceListener:
-    """Told when a group gives or takes partitions. Override what you need.
+    """Called when the consumer group gives or takes partitions. Override what you need.
 
-    These run in the consumer's own task between two heartbeats: be done within a session. In
-    `revoked` the partitions are still ours and may be committed; after `lost` they are not. What
-    one raises ends the consumer: whoever reads gets it, as the cause of a ListenerError.
+    The methods run in the consumer's own task between two heartbeats: finish within a session. In
+    `revoked` the partitions are still ours and may be committed; after `lost` they are not. An
+    exception ends the consumer: the reading task gets it as the cause of a ListenerError.
     """
 
     async def assigned(self, places: Collection[TopicPartition]) -> None:
-        """These are ours from now on; nothing is read of them before this returns, so seek here."""
+        """These are ours from now on. Nothing is read of them before this returns, so seek here."""
 
     async def revoked(self, places: Collection[TopicPartition]) -> None:
-        """These go to others, or we close: nothing of them is handed out any more."""
+        """These go to others, or we close: no more records of them are handed out."""
 
     async def lost(self, places: Collection[TopicPartition]) -> None:
-        """These may be somebody else's already: we were silent for too long."""
+        """These may belong to others already: we were silent for too long."""
 
 
 async def notify(callback: ProgressCallback, places: Collection[TopicPartition]) -> None:
-    """Tell the application.
+    """Call the application.
 
     Raises:
-        ListenerError: if it raises anything: a consumer that went on would go on without what its
-            listener has not done.
+        ListenerError: if it raises anything: the consumer must not continue without what its
+            listener has failed to do.
     """
     try:
         await callback(sorted(places))

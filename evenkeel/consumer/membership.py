@@ -1,14 +1,14 @@
-"""Being a member of a consumer group: join, share, heartbeat, and let go in time (KIP-62, KIP-429).
+"""Membership of a consumer group: join, assign, heartbeat, and give up in time (KIP-62, KIP-429).
 
-One task goes through rounds. In each it joins, is given partitions (if it leads, it shares them out
-itself, `assignors`), and sends heartbeats until the coordinator says that another round has begun,
-or what is subscribed to has changed.
+One task goes through rounds. In each it joins, gets partitions (as the leader it assigns them
+itself, `assignors`), and sends heartbeats until the coordinator starts another round, or the
+subscription has changed.
 
-What is given and taken goes through `Holder`, which the consumer implements. With the cooperative
-protocol a member keeps consuming through a round, and gives up only what goes to others; with the
+Partitions are given and taken through `Holder`, which the consumer implements. With the cooperative
+protocol a member keeps consuming through a round, and gives up only what moves to others; with the
 eager ones it gives up everything before it joins again. If the coordinator forgets us, or cannot be
-told for a whole session that we are there, the partitions are *lost*: others may own them by now,
-so nothing can be committed for them any more.
+reached for a whole session, the partitions are *lost*: others may own them by now, so nothing can
+be committed for them any more.
 """
 
 from collections.abc import Collection, Mapping
@@ -45,15 +45,15 @@ COMMIT_SHARE: Final = 0.5
 
 
 class Holder(Protocol):
-    """Who owns what the group gives."""
+    """The owner of what the group gives."""
 
     async def assigned(self, places: Collection[TopicPartition]) -> None: ...
 
     async def revoked(self, places: Collection[TopicPartition]) -> None:
-        """Let go of them, and commit: nobody else owns them yet."""
+        """Give these up, and commit: nobody else owns them yet."""
 
     async def lost(self, places: Collection[TopicPartition]) -> None:
-        """Let go of them: somebody else may own them already."""
+        """Give these up: somebody else may own them already."""
 
 
 class _JoinAgain(Exception):
@@ -95,7 +95,7 @@ class Membership:
             self._again.set()
 
     def metadata_changed(self) -> None:
-        """A leader shares again when a topic of the group has grown, appeared or gone."""
+        """A leader assigns again when a topic of the group has grown, appeared or gone."""
         if self.leads and self._counts != self._count_partitions(self._counts):
             self._again.set()
 
@@ -103,7 +103,7 @@ class Membership:
         """Be a member until cancelled.
 
         Raises:
-            EvenkeelError: if the group does not want us: fenced, no assignor in common.
+            EvenkeelError: if the group refuses us: fenced, no assignor in common.
         """
         failures = 0
         while True:
@@ -234,7 +234,7 @@ class Membership:
         elif code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
             offered = ", ".join(map(name_of, self.config.assignors))
             raise ConfigurationError(
-                f"group '{self.coordinator.group}' does not take this member",
+                f"consumer group '{self.coordinator.group}' does not accept this member",
                 why=f"its other members use none of these assignors: {offered}",
                 advice="give all members one assignor in common",
             )
@@ -291,7 +291,7 @@ class Membership:
         """What the group has chosen is something that all members have offered."""
         by_name = {name_of(one): one for one in self.config.assignors}
         if joined.protocol_name not in by_name:
-            what = f"the group was told to share by '{joined.protocol_name}'"
+            what = f"the consumer group was told to assign by '{joined.protocol_name}'"
             raise refusal(what, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         return by_name[joined.protocol_name]
 

@@ -51,7 +51,7 @@ class State(Enum):
 
 @attrs.frozen
 class Appended:
-    """Where a batch has its place; `offset` is -1 where the broker did not tell."""
+    """Where a batch is; `offset` is -1 if the broker did not report it."""
 
     offset: int
     log_append_time_ms: int = -1
@@ -130,7 +130,7 @@ class PartitionQueue:
     def append(
         self, record: Record, size: int, *, now: float, deadline: float, batch_bytes: int
     ) -> tuple[Batch, int, bool]:
-        """Put a record in line: its batch, its index there, and whether something may be due."""
+        """Queue a record: its batch, its index there, and whether something may be due."""
         batch = self.ready[-1] if self.ready else None
         fresh = batch is None or batch.full or batch.sequence != NO_SEQUENCE
         if batch is not None and not fresh and batch.writer.size + size > batch_bytes:
@@ -149,7 +149,7 @@ class PartitionQueue:
     # -- what may be sent ------------------------------------------------------------------------
 
     def next(self, now: float, linger: float) -> Batch | None:
-        """The batch to send now, marked as in flight; None if it is nothing's time."""
+        """The batch to send now, marked as in flight; None if nothing is due."""
         for batch in self.unresolved:
             if batch.state is State.WAITING:
                 return self._mark_in_flight(batch) if batch.retry_at <= now else None
@@ -204,8 +204,8 @@ class PartitionQueue:
         self.hole = self.known = False
 
     def due_at(self, linger: float) -> float:
-        """When `next` may have something. If it is past and there is nothing, an event must come
-        first: an answer, a leader, a producer id."""
+        """When `next` may return something. If that is past and there is nothing, an event must
+        come first: an answer, a leader, a producer id."""
         for batch in self.unresolved:
             if batch.state is State.WAITING:
                 return batch.retry_at
@@ -216,7 +216,7 @@ class PartitionQueue:
         return first.created + linger if alone else first.created
 
     def deadline(self) -> float:
-        """When `expire` will have something."""
+        """When `expire` will return something."""
         batches = self.unresolved if not self.ready else [*self.unresolved, self.ready[0]]
         return min((batch.deadline for batch in batches), default=NEVER)
 
@@ -231,7 +231,7 @@ class PartitionQueue:
         batch.settle(where)
 
     def again(self, batch: Batch, retry_at: float, *, maybe_written: bool) -> None:
-        """Not acknowledged; try again. `maybe_written` unless the broker said that it is not."""
+        """Not acknowledged; retry. `maybe_written` unless the broker said that it is not."""
         self.in_flight -= 1
         if batch.state is State.DONE:
             return
@@ -239,7 +239,8 @@ class PartitionQueue:
         batch.state, batch.retry_at = State.WAITING, retry_at
 
     def out_of_order(self, batch: Batch, retry_at: float) -> None:
-        """The broker has not what comes before this batch; so it does not have this one either."""
+        """The broker does not have the batches before this one; so it does not have this one
+        either."""
         self.in_flight -= 1
         if batch.state is State.DONE:
             return
@@ -263,7 +264,7 @@ class PartitionQueue:
         self._give_up(batch, error)
 
     def expire(self, now: float) -> list[Batch]:
-        """Give up what is past its deadline: those batches, settled."""
+        """Give up batches past their deadline; returns them, settled."""
         late = [one for one in (*self.unresolved, *self.ready) if one.deadline <= now]
         for batch in late:
             in_flight = batch.state is State.IN_FLIGHT

@@ -1,9 +1,8 @@
-"""Which partition a record goes to, the way Java's producer does it.
+"""Which partition a record goes to, as in Java's producer.
 
-With a key: murmur2 of the key (`wire.murmur`), so that a key lands in the same partition whatever
-client wrote it.
-Without: one partition until its batch is full, then another at random (KIP-480): larger batches
-than going round, and as even over time.
+With a key: murmur2 of the key (`wire.murmur`), so that a key is in the same partition whatever
+client wrote it. Without: one partition until its batch is full, then another at random (KIP-480):
+larger batches than with round robin, and as even over time.
 """
 
 from random import Random
@@ -21,7 +20,7 @@ class StickyPartitions:
         return partition if partition < partitions else self.move_on(topic, partitions)
 
     def move_on(self, topic: str, partitions: int) -> int:
-        """Another one than before, where there are several: a batch there has become full."""
+        """Choose another one than before, if there are several: a batch there has become full."""
         before = self._current.get(topic, partitions)
         if before < partitions and partitions > 1:
             drawn = self._dice.randrange(partitions - 1)

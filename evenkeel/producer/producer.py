@@ -1,14 +1,14 @@
-"""The producer: `send` puts a record in line and gives a `Delivery` to await.
+"""The producer: `send` queues a record and returns a `Delivery` to await.
 
     async with Producer("localhost:9092") as producer:
         delivery = await producer.send("orders", b"...", key=b"42")
         metadata = await delivery          # when the broker has acknowledged it
 
-Records wait in one `PartitionQueue` per partition, where batches, order and sequences are decided.
-One task, the sender, goes round: what is due at a leader leaves in one request with a batch for
-each of its partitions. Answers are taken in by a task per request, at most
-`requests_in_flight_max` for each node. Requests take their place in a connection's line in the
-sender itself, so that batches of a partition cannot overtake each other.
+Records wait in one `PartitionQueue` per partition, which decides about batches, order and
+sequences. One task, the sender, loops: everything due at a leader leaves in one request with a
+batch for each of its partitions. One task per request handles the answer, at most
+`requests_in_flight_max` for each node. Requests take their place in a connection's queue in the
+sender itself, so batches of a partition cannot overtake each other.
 """
 
 import random
@@ -71,7 +71,7 @@ NOT_WRITTEN: Final = MOVED | {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CORRUPT_M
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record is. `offset` is -1 with acks NONE, and where a retry found it written."""
+    """Where a record is. `offset` is -1 with acks NONE, and if a retry found it written."""
 
     topic: str
     partition: int
@@ -101,7 +101,7 @@ class Delivery:
         return self.result()
 
     def result(self) -> RecordMetadata:
-        """What awaiting it gives, for a delivery that is `done`.
+        """The result of awaiting a delivery that is `done`.
 
         Raises:
             DeliveryError: if the record was not acknowledged.
@@ -118,7 +118,7 @@ class Delivery:
 
 @attrs.frozen(kw_only=True)
 class ProducerStatistics:
-    """Counted since the start; `buffered_bytes` and `records_waiting` are of now."""
+    """Counted since the start, except `buffered_bytes` and `records_waiting`, which are current."""
 
     records_sent: int
     records_acknowledged: int
@@ -143,7 +143,7 @@ class Producer(Scoped["Producer"]):
     """Sends records; any number of tasks may use it at once.
 
     Leaving the `async with` waits until everything is acknowledged or has failed. Leaving it by an
-    exception or by cancellation does not: what is still under way fails with a DeliveryError.
+    exception or by cancellation does not: everything in flight fails with a DeliveryError.
     """
 
     def __init__(
@@ -185,10 +185,10 @@ class Producer(Scoped["Producer"]):
         headers: Headers = (),
         timestamp_ms: int | None = None,
     ) -> Delivery:
-        """Put a record in line; waits only for the topic to be known and for room in memory.
+        """Queue a record; waits only until the topic is known and there is room in memory.
 
-        Without `partition` a key decides, as in Java's producer, or else any will do. If this is
-        cancelled or raises, the record was not taken.
+        Without `partition` the key decides, as in Java's producer, and without a key any will do.
+        If this is cancelled or raises, the record was not queued.
 
         Raises:
             BufferFullError: if there was no room in time.
@@ -218,7 +218,7 @@ class Producer(Scoped["Producer"]):
         return self._put(place, Record(value, key, now_ms, headers), size)
 
     async def flush(self) -> None:
-        """Wait until all that was sent before has its answer; nothing lingers meanwhile."""
+        """Wait until all records sent before have their answer; nothing lingers meanwhile."""
         self._check_open()
         await self._flush()
 

@@ -1,3 +1,3 @@
-"""Task groups: any tasks shared out among members over a ledger. `ledger.py` and `member.py` are
-pure; `group.py` is what users see.
+"""Task groups: any tasks, divided among members over a ledger. `ledger.py` and `member.py` are
+pure; `group.py` is the interface for users.
 """

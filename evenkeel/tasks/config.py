@@ -16,12 +16,13 @@ NAME_BYTES_MAX: Final = 60
 
 @attrs.frozen(kw_only=True)
 class Timing:
-    """A member may run tasks for `lease_ms` after it *asked* for its lease, less `drift_ms_max`;
-    it begins to stop them `stop_ms` before that. Others may declare it gone `lease_ms` after they
+    """A member may run tasks for `lease_ms` after it *asked* for its lease, less `drift_ms_max`; it
+    begins to stop them `stop_ms` before that. Others may declare it expired `lease_ms` after they
     *heard* of it. So it has always stopped by then, if its clock and theirs do not drift apart by
     more than `drift_ms_max` within a lease, and its tasks stop within `stop_ms`.
 
-    Who does not acknowledge a plan within `ack_timeout_ms` is evicted: its lease is not renewed.
+    A member that does not acknowledge a plan within `ack_timeout_ms` is evicted: its lease is not
+    renewed.
     """
 
     lease_ms: int = 10_000
@@ -45,8 +46,8 @@ class Timing:
 class TaskGroupConfig:
     """`sharding` and `election` must be the same for all members: others are refused.
 
-    With `stop_all` every member stops everything before any of them starts what a new plan says;
-    without, only what moves is stopped, and all else goes on.
+    With `stop_all` every member stops everything before any of them starts tasks of a new plan;
+    without, only tasks that move are stopped, and all others go on.
     """
 
     name: str = ""
@@ -82,6 +83,6 @@ class TaskGroupConfig:
 
     @property
     def protocol(self) -> str:
-        """What members must have in common to be let into the group."""
+        """What members must have in common to join the group."""
         election = getattr(self.election, "__name__", type(self.election).__name__)
         return f"{type(self.sharding).__name__}-{election}"

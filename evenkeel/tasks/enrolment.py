@@ -1,9 +1,9 @@
-"""Being in the consumer group that stands behind a task group: who is there, and who leads.
+"""Membership of the consumer group behind a task group: its members and its leader.
 
-Kafka's group coordinator knows who is alive, gives generations, and chooses a leader. That one
-asks the `Election` whom the tasks' leader shall be, and the answer goes to every member as its
-"assignment": all members of a generation are told the same. Nothing here stops or starts a task; a
-rebalance disturbs nobody who keeps what it has.
+Kafka's group coordinator knows who is alive, gives generations, and chooses a leader. That leader
+asks the `Election` who leads the tasks, and the answer goes to every member as its "assignment":
+all members of a generation get the same. Nothing here stops or starts a task; a rebalance does not
+disturb members that keep what they have.
 """
 
 import json
@@ -62,11 +62,11 @@ class Enrolment:
     _heard: float = attrs.Factory(trio.current_time)
 
     async def run(self) -> None:
-        """Be in the group until cancelled.
+        """Stay in the group until cancelled.
 
         Raises:
             CoordinatorUnreachable: after a session without an answer.
-            EvenkeelError: if the group does not want us.
+            EvenkeelError: if the group refuses us.
         """
         failures = 0
         while True:
@@ -91,7 +91,7 @@ class Enrolment:
             self.member_id = ""
         elif code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
             raise ConfigurationError(
-                f"group '{self.coordinator.group}' does not take this member",
+                f"task group '{self.coordinator.group}' does not accept this member",
                 why=f"its other members do not use {self.config.protocol}",
                 advice="give all members the same sharding and election",
             )
@@ -193,7 +193,9 @@ class Enrolment:
                 self.generation, str(found["leader"]), members, int(found["read_up_to"])
             )
         except (ValueError, KeyError, TypeError) as error:
-            what = f"what the leader of group '{self.coordinator.group}' told cannot be read"
+            what = (
+                f"the message of the leader of task group '{self.coordinator.group}' cannot be read"
+            )
             raise refusal(what, ErrorCode.UNKNOWN_SERVER_ERROR) from error
 
     async def leave(self) -> None:
@@ -211,7 +213,7 @@ def _read(member: JoinGroupResponseMember) -> _MemberMetadata:
         return _MemberMetadata(session, joined, Candidate(session, metadata))
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(
-            "a member of the group says what no task group says",
+            "a member of the group is not a member of a task group",
             why=f"{member.metadata!r:.200}",
             advice="use another group name for one of them",
         ) from error

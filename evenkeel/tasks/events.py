@@ -1,4 +1,4 @@
-"""What a task group tells its user: events, and the lease on a task."""
+"""What a task group reports to its user: events, and the lease on a task."""
 
 from collections.abc import Mapping
 from typing import Final, Protocol
@@ -12,7 +12,7 @@ NS_PER_S: Final = 1_000_000_000
 
 
 class LeaseKeeper(Protocol):
-    """Who stands behind leases: the task group."""
+    """Keeps leases: the task group."""
 
     def lease_left_ns(self, lease: "TaskLease") -> int: ...
 
@@ -23,7 +23,7 @@ class LeaseKeeper(Protocol):
 
 @attrs.define(eq=False)
 class TaskLease:
-    """A task that is ours. `token` is larger than that of whoever had it before: give it to what
+    """A task that is ours. `token` is larger than that of any earlier holder: pass it to whatever
     the task writes to, and let that refuse smaller ones."""
 
     task: str
@@ -40,7 +40,7 @@ class TaskLease:
 
     @property
     def held(self) -> bool:
-        """Whether nobody else can run this task at this very moment.
+        """Whether it is certain that no other member runs this task at this moment.
 
         This is looked up, not waited for: after a pause of the process it is false at once, before
         anything has been cancelled.
@@ -49,23 +49,24 @@ class TaskLease:
 
     @property
     def left_s(self) -> float:
-        """How long that will last if the lease is not renewed any more; 0 if it is not held."""
+        """How long this will hold if the lease is not renewed any more; 0 if it is not held."""
         return 0.0 if self.ended else self._keeper.lease_left_ns(self) / NS_PER_S
 
     def release(self) -> None:
-        """It has stopped: another may have it. For after a `TaskStopping`; `run` does it itself."""
+        """The task has stopped: another member may have it. Call it after a `TaskStopping`; `run`
+        does so itself."""
         self._keeper.lease_ended(self, finished=False)
 
     def finish(self) -> None:
-        """It is done for good: the group has this task no longer. `run` does this when the
-        function returns."""
+        """The task is done for good and leaves the task group. `run` does this when the function
+        returns."""
         self._keeper.lease_ended(self, finished=True)
 
     async def checkpoint(self, value: bytes) -> None:
-        """Remember how far the task has come, for whoever has it next.
+        """Record how far the task has come, for its next holder.
 
         Raises:
-            LeaseLostError: if the task was not ours any more; then nothing is remembered.
+            LeaseLostError: if the task was no longer ours; then nothing is recorded.
         """
         await self._keeper.write_checkpoint(self, value)
 
@@ -86,7 +87,7 @@ class TaskStopping:
 
 @attrs.frozen
 class GroupChanged:
-    """Another generation: who is there, and who leads."""
+    """Another generation: its members and its leader."""
 
     generation: int
     leader: str
@@ -95,7 +96,7 @@ class GroupChanged:
 
 @attrs.frozen
 class PlanChanged:
-    """A plan has been recorded; plans come in order, and none is left out by who was there."""
+    """A plan has been recorded. Plans come in order, and a present member sees all of them."""
 
     version: int
     shares: Mapping[str, tuple[str, ...]]
@@ -103,14 +104,14 @@ class PlanChanged:
 
 @attrs.frozen
 class PlanDone:
-    """All members have said that they run what that plan gives them."""
+    """All members have reported that they run what the plan gives them."""
 
     version: int
 
 
 @attrs.frozen
 class Notice:
-    """What a member has told all by `notify`."""
+    """A message that a member sent to all by `notify`."""
 
     by: str
     payload: bytes
@@ -121,7 +122,7 @@ TaskEvent = TaskStarted | TaskStopping | GroupChanged | PlanChanged | PlanDone |
 
 @attrs.frozen(kw_only=True)
 class TaskGroupState:
-    """What a member has read: the same for all who have read as far."""
+    """What a member has read: the same for all that have read as far."""
 
     read_up_to: int
     generation: int

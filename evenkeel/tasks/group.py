@@ -148,7 +148,7 @@ class TaskGroup(Scoped["TaskGroup"]):
 
     @property
     def session(self) -> str:
-        """Our name in the ledger; another one after our lease was lost."""
+        """Our name in the ledger; a new one after our lease was lost."""
         return self._member.name
 
     @property
@@ -167,10 +167,10 @@ class TaskGroup(Scoped["TaskGroup"]):
         return tuple(lease for _, lease in sorted(self._leases.items()))
 
     async def submit(self, tasks: Iterable[str]) -> None:
-        """Give the group tasks; known ones stay as they are.
+        """Add tasks to the task group; known ones stay as they are.
 
         Raises:
-            ConfigurationError: if the group has as many as it may.
+            ConfigurationError: if it would have too many.
         """
         names = tuple(tasks)
         note = checked(lambda: Submit(by=self.session, tasks=names))
@@ -180,12 +180,12 @@ class TaskGroup(Scoped["TaskGroup"]):
             raise ConfigurationError(f"no room for task '{missing[0]}'", why="too many tasks")
 
     async def withdraw(self, tasks: Iterable[str]) -> None:
-        """Take tasks away from the group; who runs them is told to stop."""
+        """Remove tasks from the task group; members that run them stop."""
         names = tuple(tasks)
         await self._append(checked(lambda: Withdraw(by=self.session, tasks=names)))
 
     async def notify(self, payload: bytes) -> None:
-        """Tell all members something: a `Notice` for each of them."""
+        """Send a message to all members: a `Notice` for each of them."""
         await self._append(checked(lambda: Notify(by=self.session, payload=payload)))
 
     async def wait_for(self, condition: Callable[[TaskGroupState], bool]) -> TaskGroupState:
@@ -203,11 +203,11 @@ class TaskGroup(Scoped["TaskGroup"]):
         self._close()
 
     async def run(self, work: Work) -> None:
-        """Call `work` for every task we are given, in a task of its own; goes on until `stop`.
+        """Call `work` for every task we get, in a task of its own; continues until `stop`.
 
-        When a task has to stop, its `work` is cancelled; it has `stop_ms` for what it still has to
-        do then. When it returns by itself the task is finished, for all. What it raises is raised
-        here, as by a nursery.
+        When a task has to stop, its `work` is cancelled; it has `stop_ms` for its cleanup. When it
+        returns by itself the task is finished, for all members. Its exceptions are raised here, as
+        by a nursery.
         """
         self._managed = True
         try:
@@ -285,7 +285,8 @@ class TaskGroup(Scoped["TaskGroup"]):
         note = checked(lambda: Checkpoint(by=by, task=task, token=token, value=value))
         if not await self._append(note):
             raise LeaseLostError(
-                f"the checkpoint of '{lease.task}' does not count", why="it is not ours any more"
+                f"the checkpoint of '{lease.task}' was not accepted",
+                why="the task is no longer ours",
             )
 
     def _end(self, lease: TaskLease, *, finished: bool) -> None:
@@ -473,7 +474,7 @@ class TaskGroup(Scoped["TaskGroup"]):
                 over = await self._until_over()
                 nursery.cancel_scope.cancel()
             if not over.again and over.reason != CLOSED:
-                self._fail(LedgerError("this member cannot go on", why=over.reason))
+                self._fail(LedgerError("this member cannot continue", why=over.reason))
             if not over.again or self._closing:
                 self._over = Over(over.reason, again=False)
                 self._something_new()
@@ -501,7 +502,9 @@ class TaskGroup(Scoped["TaskGroup"]):
         try:
             await enrolment.run()
         except CoordinatorUnreachable as error:
-            self._carry_out(self._member.close(now_ns(), f"out of touch: {error}", again=True))
+            self._carry_out(
+                self._member.close(now_ns(), f"coordinator unreachable: {error}", again=True)
+            )
         finally:
             await enrolment.leave()
 

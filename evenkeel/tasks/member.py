@@ -195,7 +195,7 @@ class Member:
         elif offset == self.ledger.next_offset:
             self._apply(now_ns, offset, note)
         else:
-            raise ValueError(f"the ledger goes on at offset {offset}, which was read before")
+            raise ValueError(f"the ledger continues at offset {offset}, which was read before")
         return self._decide(now_ns)
 
     def on_coordinator_view(self, now_ns: int, latest: CoordinatorView) -> list[Effect]:
@@ -254,7 +254,9 @@ class Member:
         self._consider |= not isinstance(note, Renew | Checkpoint | Notify)
         if not self.ledger.apply(offset, note) or note is None:
             if isinstance(note, Join) and note.by == self.name and not self._joined:
-                self._end("the group has as many members as it may", lost=True, again=False)
+                self._end(
+                    "the task group has the maximum number of members", lost=True, again=False
+                )
             return
         self._effects.append(Read(offset, note))
         if isinstance(note, Join | Renew):
@@ -280,7 +282,7 @@ class Member:
     def _detect_own_eviction(self) -> None:
         us = self.ledger.members.get(self.name)
         if us is None and self._joined:
-            self._end("the others had not heard of us for a lease", lost=True)
+            self._end("the others had no sign of us for a lease", lost=True)
         elif us is not None and us.evicted:
             self._end("evicted: a plan was not acknowledged in time", lost=True)
 
@@ -533,8 +535,8 @@ class Member:
             set(given) <= set(tasks) and shares.owners.keys() <= set(there)
         ):
             raise ConfigurationError(
-                f"{type(ledger.sharding).__name__} gave shares that cannot be",
-                why="a task twice, or one or a member that is not there",
+                f"{type(ledger.sharding).__name__} gave impossible shares",
+                why="a task is given twice, or a task or member does not exist",
             )
         if ledger.sharding.equal(shares, ledger.plan):
             return

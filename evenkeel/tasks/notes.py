@@ -29,22 +29,22 @@ class NoteError(ValueError):
 
 def _names(value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or len(value) > TASKS_MAX:
-        raise NoteError("no list of names")
+        raise NoteError("not a list of names")
     return tuple(_name(one) for one in value)
 
 
 def _name(value: object) -> str:
     """Printable and without quotes, so that it takes no more room in JSON than it has bytes."""
     if not isinstance(value, str) or not 0 < len(value.encode()) <= NAME_BYTES_MAX:
-        raise NoteError(f"no name of 1 to {NAME_BYTES_MAX} bytes: {value!r:.200}")
+        raise NoteError(f"not a name of 1 to {NAME_BYTES_MAX} bytes: {value!r:.200}")
     if not value.isprintable() or '"' in value or "\\" in value:
-        raise NoteError(f"a name is printable, without quotes: {value!r:.200}")
+        raise NoteError(f"a name must be printable, without quotes: {value!r:.200}")
     return value
 
 
 def _number(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-        raise NoteError(f"no number: {value!r:.200}")
+        raise NoteError(f"not a number: {value!r:.200}")
     return value
 
 
@@ -57,7 +57,7 @@ def _flag(value: object) -> bool:
 def _text(bytes_max: int) -> Callable[[object], str]:
     def check(value: object) -> str:
         if not isinstance(value, str) or len(value.encode()) > bytes_max:
-            raise NoteError(f"no text of at most {bytes_max} bytes")
+            raise NoteError(f"not a text of at most {bytes_max} bytes")
         return value
 
     return check
@@ -67,7 +67,7 @@ def _bytes(bytes_max: int) -> Callable[[object], bytes]:
     def check(value: object) -> bytes:
         data = b64decode(value, validate=True) if isinstance(value, str) else value
         if not isinstance(data, bytes) or len(data) > bytes_max:
-            raise NoteError(f"no bytes, at most {bytes_max}")
+            raise NoteError(f"not bytes, or more than {bytes_max}")
         return data
 
     return check
@@ -75,11 +75,11 @@ def _bytes(bytes_max: int) -> Callable[[object], bytes]:
 
 def checked_metadata(value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise NoteError("metadata is a mapping")
+        raise NoteError("metadata must be a mapping")
     try:
         text = json.dumps(dict(value))
     except (TypeError, ValueError) as error:
-        raise NoteError("metadata is a mapping that can be written as JSON") from error
+        raise NoteError("metadata must be a mapping that can be written as JSON") from error
     if len(text) > METADATA_BYTES_MAX:
         raise NoteError(f"metadata has more than {METADATA_BYTES_MAX} bytes")
     found: Mapping[str, Any] = json.loads(text)
@@ -271,4 +271,4 @@ def decode(data: bytes) -> Note:
     except NoteError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise NoteError(f"no note: {data!r:.200}") from error
+        raise NoteError(f"not a note: {data!r:.200}") from error

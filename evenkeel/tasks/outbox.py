@@ -20,7 +20,7 @@ IN_FLIGHT_NOTES_MAX: Final = 1024
 
 @attrs.define(eq=False)
 class Outbox:
-    """`failed` is told of every note that may not be there."""
+    """Calls `failed` for every note that may not be in the ledger."""
 
     producer: Producer
     place: TopicPartition
@@ -37,7 +37,7 @@ class Outbox:
         self._something_new()
 
     async def write(self, note: Note) -> None:
-        """Write this at once, and wait until it is there.
+        """Write this at once, and wait until it is in the ledger.
 
         Raises:
             EvenkeelError: if it may not be.
@@ -52,7 +52,7 @@ class Outbox:
             await self._changed.wait()
 
     async def send(self) -> None:
-        """A task of the owner's: what waits is sent."""
+        """A task for the owner: sends what waits."""
         while True:
             changed = self._changed
             if not self._waiting or len(self._in_flight) >= IN_FLIGHT_NOTES_MAX:
@@ -74,7 +74,7 @@ class Outbox:
             self._something_new()
 
     async def settle(self) -> None:
-        """Another one: what has been sent is waited for."""
+        """Another task: waits for what has been sent."""
         while True:
             changed = self._changed
             if not self._in_flight:

@@ -1,8 +1,8 @@
-"""How a leader shares tasks among members, and how it is chosen: functions of what members say.
+"""How a leader divides tasks among members, and how it is chosen: functions of what members say.
 
-A sharding gets the tasks in order, the members that are there, the oldest first, and the shares
-there are; all members would compute the same. Oldest first means that who joins last is served
-last: a member too many gets nothing and moves nothing.
+A sharding gets the tasks in order, the present members, the oldest first, and the current shares;
+all members would compute the same result. Oldest first means that the last to join is served last:
+a surplus member gets nothing and moves nothing.
 """
 
 import json
@@ -23,7 +23,7 @@ DIGITS: Final = re.compile(r"(\d+)")
 
 @attrs.frozen
 class Candidate:
-    """A member as shardings and elections see it; `metadata` is what it says of itself."""
+    """A member as shardings and elections see it; `metadata` is what it says about itself."""
 
     id: str
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
@@ -53,7 +53,8 @@ class TaskShares:
 
 
 class Sharding(ABC):
-    """How tasks are shared, and how shares are written. All members of a group need the same."""
+    """How tasks are divided, and how shares are encoded. All members of a task group need the
+    same."""
 
     @abstractmethod
     def rebalance(
@@ -75,7 +76,7 @@ class Sharding(ABC):
             isinstance(tasks, list) and all(isinstance(task, str) for task in tasks)
             for tasks in found.values()
         ):
-            raise ValueError("no mapping of owners to lists of tasks")
+            raise ValueError("not a mapping of owners to lists of tasks")
         return TaskShares.of(found)
 
 
@@ -113,7 +114,7 @@ def _split(tasks: Sequence[str], takers: Sequence[Candidate]) -> dict[str, list[
 
 
 class Contiguous(Sharding):
-    """Equal parts of the list, one after the other; what is left over goes to the first ones."""
+    """Equal parts of the list, one after the other; the first members get the remainder."""
 
     def rebalance(
         self, tasks: Sequence[str], members: Sequence[Candidate], now: TaskShares
@@ -132,7 +133,7 @@ class Interleaved(Sharding):
 
 
 class Range(Sharding):
-    """Kafka's: each topic by itself in contiguous parts, among the members that want it. Over many
+    """Kafka's: each topic separately in contiguous parts, among the members that want it. Over many
     topics the first members get more."""
 
     def rebalance(
@@ -147,7 +148,8 @@ class Range(Sharding):
 
 
 class RoundRobin(Sharding):
-    """Kafka's: all tasks in order go round the members, past those that do not want the topic."""
+    """Kafka's: all tasks in order go round the members, skipping those that do not want the
+    topic."""
 
     def rebalance(
         self, tasks: Sequence[str], members: Sequence[Candidate], now: TaskShares
@@ -163,7 +165,7 @@ class RoundRobin(Sharding):
 
 
 class Sticky(Sharding):
-    """Who has a task keeps it, unless another member has two fewer: as few moves as can be."""
+    """A member keeps its task unless another member has two fewer: as few moves as possible."""
 
     def rebalance(
         self, tasks: Sequence[str], members: Sequence[Candidate], now: TaskShares
@@ -210,12 +212,12 @@ Election = Callable[[Sequence[Candidate], str], str]
 
 
 def coordinators_choice(members: Sequence[Candidate], chosen: str) -> str:
-    """Kafka's leader, who has led longest."""
+    """Kafka's leader: the one that has led longest."""
     return chosen
 
 
 def largest_offset(members: Sequence[Candidate], chosen: str) -> str:
-    """Who says that it has come furthest (`offset` in its metadata); of equals the first."""
+    """The member that reports the largest `offset` in its metadata; of equals the first."""
 
     def offset_of(member: Candidate) -> int:
         offset = member.metadata.get("offset", 0)
@@ -228,7 +230,7 @@ def largest_offset(members: Sequence[Candidate], chosen: str) -> str:
 
 
 def slices(topic: str, count: int) -> list[str]:
-    """One topic (table, queue) as so many tasks, that many members can share."""
+    """One topic (table, queue) as this many tasks, for as many members."""
     if not 0 < count <= SLICES_MAX:
         raise ConfigurationError(f"cannot make {count} slices", advice=f"1 to {SLICES_MAX}")
     return [f"{topic}/{number}" for number in range(count)]

@@ -1,4 +1,4 @@
-"""One topic read by many, by slices of its keys; each slice goes on from a checkpoint of its own.
+"""One topic read by several members, by slices of its keys; each slice has a checkpoint of its own.
 
     async def total(lease, records):
         ...
@@ -7,14 +7,14 @@
         await group.submit(slices("orders", 8))
         await group.run(SliceReader("localhost:9092", 8, total))
 
-Every slice is a task. Whoever holds it reads the whole topic, hands over the records whose keys
-belong to the slice, and now and then writes down how far it has come in each partition. So what is
-shared among members is the work that records make, and not the reading of them: for topics that
-many read there are partitions. Checkpoints are kept in the group's ledger, which takes one only
-from who holds the task: a member that has lost a slice cannot set back its next owner.
+Every slice is a task. Its holder reads the whole topic, hands over the records whose keys belong to
+the slice, and regularly writes a checkpoint of its position in each partition. So members share the
+work on records, not the reading of them: to share the reading, use partitions. Checkpoints are kept
+in the ledger, which accepts one only from the holder of the task: a member that has lost a slice
+cannot set back its next owner.
 
-Records are handed over at least once: again, after a member has died, from the last checkpoint on.
-A topic that was deleted and made anew under its name is read from its beginning.
+Records are handed over at least once: after a member has died, again from the last checkpoint on. A
+topic that was deleted and recreated under its name is read from its beginning.
 """
 
 import struct
@@ -52,7 +52,7 @@ Handle = Callable[[TaskLease, Sequence[ConsumerRecord]], Awaitable[None]]
 
 @attrs.define
 class Positions:
-    """How far a slice has come: for each partition of that very topic the next offset."""
+    """The progress of a slice: for each partition of that very topic the next offset."""
 
     topic_id: bytes = bytes(16)
     next: list[int] = attrs.Factory(list)
@@ -66,7 +66,7 @@ class Positions:
             raise ConfigurationError(
                 f"a topic of {partitions} partitions cannot be read by slices",
                 why=f"a checkpoint has room for {PARTITIONS_MAX} positions",
-                advice="share its partitions, as consumers of a group do",
+                advice="share its partitions in a consumer group",
             )
         self.next += [0] * (partitions - len(self.next))
         return another
@@ -101,10 +101,10 @@ def belongs(record: ConsumerRecord, task: str, count: int) -> bool:
 
 
 class SliceReader:
-    """What `TaskGroup.run` is to be given: it reads the slice that is the lease's task.
+    """Pass this to `TaskGroup.run`: it reads the slice that is the task of the lease.
 
-    All members need the same `count`, with which the tasks were made (`slices`). `handle` gets the
-    lease and some records of one partition, in order; what it returns from is done.
+    All members need the same `count`, with which the tasks were created (`slices`). `handle` gets
+    the lease and some records of one partition, in order; when it returns they are done.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class SliceReader:
     async def __call__(self, lease: TaskLease) -> None:
         if lease.task not in slices(topic_of(lease.task), self._count):
             raise ConfigurationError(
-                f"'{lease.task}' is none of {self._count} slices",
+                f"'{lease.task}' is not one of {self._count} slices",
                 advice=f'submit slices("{topic_of(lease.task)}", {self._count})',
             )
         config = ConsumerConfig(offset_reset=OffsetReset.EARLIEST)
@@ -172,7 +172,7 @@ class _Reading:
     written: bytes = b""
 
     async def look(self) -> bool:
-        """Read all partitions that the topic has by now; False if nobody could be asked."""
+        """Read all present partitions of the topic; False if no node could be asked."""
         topic = topic_of(self.lease.task)
         try:
             found = await self.admin.describe_topic(topic)
@@ -219,7 +219,7 @@ class _Reading:
     async def last_checkpoint(self) -> None:
         """Also while being cancelled, for as long as the slice is ours.
 
-        Whoever has it next would be handed again what is not written down.
+        Otherwise the next holder would get the records since the last checkpoint again.
         """
         if not self.positions.next:
             return

@@ -1,4 +1,4 @@
-"""Where a task group's ledger is: the topic, its making, and what can be written from outside."""
+"""The topic of a task group's ledger: its name, its creation, and writing to it from outside."""
 
 import secrets
 import socket
@@ -16,7 +16,7 @@ from wire.error_codes import ErrorCode
 
 
 def now_ns() -> int:
-    """Time that never goes back, and goes on while the machine sleeps."""
+    """Time that never goes back, and continues while the machine sleeps."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
@@ -25,18 +25,18 @@ def ledger_of(group: str, config: TaskGroupConfig) -> TopicPartition:
 
 
 def new_session(name: str) -> str:
-    """A name nobody has had: the member's, chance, and the time."""
+    """A unique name: from the member's name, chance, and the time."""
     chosen = name or socket.gethostname().encode()[:NAME_BYTES_MAX].decode(errors="ignore")
     return f"{chosen}-{secrets.token_hex(4)}-{time.time_ns() // 1_000_000:x}"
 
 
 def member_name(session: str) -> str:
-    """Of a session: the name its member was given."""
+    """The name that the member of a session was given."""
     return session.rsplit("-", 2)[0]
 
 
 async def make_ledger(admin: Admin, place: TopicPartition, replication: int) -> None:
-    """Create the topic if there is none. Nothing of it may be deleted by age or size."""
+    """Create the topic if there is none. Nothing in it may be deleted by age or size."""
     forever = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
     try:
         await admin.create_topic(
@@ -55,7 +55,7 @@ async def submit_tasks(
     *,
     client: ClientConfig | None = None,
 ) -> None:
-    """Give a group tasks without being a member; there need not be any yet."""
+    """Add tasks to a task group without being a member; it need not have any members yet."""
     settings = TaskGroupConfig() if config is None else config
     place = ledger_of(group, settings)
     note = checked(lambda: Submit(by=new_session(settings.name), tasks=tuple(tasks)))

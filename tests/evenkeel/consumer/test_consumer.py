@@ -302,9 +302,9 @@ async def test_a_seek_counts_although_another_position_is_being_looked_up(
 
 async def test_mistakes_are_told(cluster: SharedCluster, topic: str) -> None:
     async with Consumer(cluster.bootstrap) as consumer:
-        with pytest.raises(ConfigurationError, match="without a group"):
+        with pytest.raises(ConfigurationError, match="without a consumer group"):
             await consumer.subscribe([topic])
-        with pytest.raises(ConfigurationError, match="without a group"):
+        with pytest.raises(ConfigurationError, match="without a consumer group"):
             await consumer.commit()
         with pytest.raises(ConfigurationError, match="is not assigned"):
             consumer.seek(TopicPartition(topic, 0), 1)
