@@ -99,6 +99,7 @@ from storage.log.model import Recovered as RecoveredLog
 from storage.log.model import RecoveredGroup
 from storage.log.opening import open_wal
 from storage.unsafe_recovery import take_order
+from storage.witness import read_witness
 
 REMOVED: Final = "removed from the cluster: this node has stopped, its directory can be deleted"
 EXIT_CONFIG, EXIT_REFUSED, EXIT_IO = 2, 3, os.EX_IOERR
@@ -184,8 +185,8 @@ class Node:
         self.wal, recovered = open_wal(disk, identity, settings.wal(config), groups, bases)
         say_what_was_found(journal, identity, recovered, checkpoints=len(bases))
         ordered = take_order(disk)
-        refuse_alone(config, recovered, ordered)
-        self.plane = DataPlane(self.clock_boot_ns, journal.bug, machine.poller())
+        refuse_alone(config, recovered, read_witness(disk), ordered)
+        self.plane = DataPlane(self.clock.boot_ns, journal.bug, machine.poller())
         self.wakeup = machine.signal()
         space = Space(disk, settings.space(config))
         self.writer = LogWriter(self.wal, self.wakeup, space, disk.threads)
@@ -224,9 +225,6 @@ class Node:
             config, identity, self.wal, self.registry, self.multi.replicas, disk, blank=blank
         )
         self._wire()
-
-    def clock_boot_ns(self) -> int:
-        return self.clock.now().boot_ns
 
     def _keep(self, files: CheckpointFiles) -> None:
         """Begin with what is done beside serving."""
@@ -378,7 +376,7 @@ class Node:
             api.handle_frame,
             settings.clients(self.config),
             self.journal,
-            self.clock_boot_ns,
+            self.clock.boot_ns,
             self.memory,
             api.handle_over,
         )

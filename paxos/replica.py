@@ -244,8 +244,7 @@ class Replica(Live):
             step.fetch.append(FetchState(self.group, sender))
 
     def _on_rejoin_ask(self, now: Now, sender: NodeId, message: RejoinAsk, step: Step) -> None:
-        if self.can_vote():  # else we may have forgotten things ourselves
-            rejoin.answer(self, now, sender, message, step)
+        rejoin.on_ask(self, now, sender, message, step)
 
     def _on_rejoin_answer(
         self, now: Now, sender: NodeId, message: RejoinAnswer, step: Step

@@ -47,6 +47,8 @@ from paxos.ids import REGISTRY_GROUP, GroupId
 _NAME_CHARS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 INTERNAL_TOPICS: Final = frozenset({LOAD_TOPIC})
 """Of one partition each."""
+RESERVED_PREFIX: Final = "__evenkeel_"
+"""Names of topics that only nodes make and delete."""
 ZERO_ID: Final = bytes(16)
 """Kafka's "no id": a topic may not have it."""
 

@@ -26,6 +26,7 @@ import attrs
 from broker.config import BrokerConfig
 from broker.ports import BackgroundWorker, Connection, Groups, Reply, Timers
 from broker.requests.request import Request
+from broker.requests.steps import Steps
 from paxos.ids import MS, GroupId
 from wire.apis import (
     APIS,
@@ -148,7 +149,7 @@ class Portions:
     """The requests of one node that are being served in portions."""
 
     def __init__(self, bytes_max: int) -> None:
-        self._turns: deque[_Serving] = deque()
+        self._turns: deque[_Serving | Steps] = deque()
         self._armed = False
         self.served = 0
         self._bytes_max = bytes_max
@@ -196,6 +197,15 @@ class Portions:
         else:
             begin(items)
         return True
+
+    def in_steps(
+        self, broker: Host, reply: Reply, work: Iterator[None], done: Callable[[], None]
+    ) -> None:
+        """Do this work, and then `done`: at once if it never yields, else a step in each round."""
+        steps = Steps(reply, work, done, broker.on_bug)
+        if steps.next_portion():
+            self._turns.append(steps)
+            self._arm(broker)
 
     def _arm(self, broker: Host) -> None:
         if not self._armed and self._turns:

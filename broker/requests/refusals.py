@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping, Sized
 from functools import partial
 from typing import Any, Final
 
-import attrs
-
 from broker.requests.context import Broker
 from broker.requests.request import Request
 from wire.apis import APIS, ApiKey, RequestHeader, Response, encode_response
-from wire.codec.primitives import Buffer
+from wire.codec.primitives import FAILURES, Buffer, read_uvarint
+from wire.codec.schema import fields_of
 from wire.error_codes import ErrorCode
-from wire.messages import configs, produce, topics
+from wire.messages import configs, offsets, produce, topics
 
 BACKGROUND_FROM: Final = 500
 """Writing an answer for this many items costs a millisecond."""
@@ -93,21 +92,38 @@ REFUSALS: Final[Mapping[int, Refuse]] = {
 """Of those whose answer is about each thing that was named."""
 
 
-def top_level_error(key: int, version: int, error: ErrorCode) -> Response | None:
-    """An answer that has an error for the whole request; None where the API has none."""
+def top_level_error(header: RequestHeader, frame: memoryview, error: ErrorCode) -> Response | None:
+    """An answer that has an error for the whole request; None where this version has none: without
+    one, an empty answer would be taken for the truth."""
+    key, version = header.api_key, header.api_version
     response: Any = APIS[key].response
-    if not any(field.name == "error_code" for field in attrs.fields(response)):
-        return None
-    if key == ApiKey.FIND_COORDINATOR and version >= COORDINATORS_FROM:
-        return None
-    if key == ApiKey.FETCH and version < FETCH_ERROR_FROM:
-        return None
-    answer: Response = response(error_code=error)
-    return answer
+    for field in fields_of(response):
+        if field.name == "error_code" and field.spec.versions.has(version):
+            answer: Response = response(error_code=error)
+            return answer
+    if key == ApiKey.OFFSET_FETCH and version >= CONSUMER_GROUPS_FROM:
+        return _offset_fetch(header, frame, error)
+    return None
 
 
-COORDINATORS_FROM: Final = 4
-FETCH_ERROR_FROM: Final = 7
+CONSUMER_GROUPS_FROM: Final = 8
+
+
+def _offset_fetch(
+    header: RequestHeader, frame: memoryview, error: ErrorCode
+) -> offsets.OffsetFetchResponse | None:
+    """The first consumer group of the request is told; nearly always there is no other one. Clients
+    take one that is missing for an error of the broker's."""
+    try:
+        _, at = read_uvarint(frame, header.body_offset)
+        size, at = read_uvarint(frame, at)
+        if not 0 < size <= len(frame) - at + 1:
+            return None
+        name = frame[at : at + size - 1].tobytes().decode()
+    except FAILURES:
+        return None
+    group = offsets.OffsetFetchResponseGroup(group_id=name, error_code=error)
+    return offsets.OffsetFetchResponse(groups=[group])
 
 
 def refuse(broker: Broker, request: Request, error: ErrorCode, text: str, things: int) -> None:
@@ -115,7 +131,7 @@ def refuse(broker: Broker, request: Request, error: ErrorCode, text: str, things
     header = request.header
     make = REFUSALS.get(header.api_key) if request.message is not None else None
     if make is None:
-        answer = top_level_error(header.api_key, header.api_version, error)
+        answer = top_level_error(header, request.frame, error)
         if answer is None:
             request.reply.close(text)
         else:
@@ -135,6 +151,17 @@ def refuse_more_than(limit: int, named: Sized, broker: Broker, request: Request)
     text = f"{name} names {len(named)} things, at most {limit} are answered"
     refuse(broker, request, ErrorCode.INVALID_REQUEST, text, len(named))
     return True
+
+
+def answer_aside(broker: Broker, request: Request, things: int, make: Callable[[], Any]) -> None:
+    """Answer what `make` makes, in another thread where it is about many things. It is not to look
+    at what the loop changes."""
+    if things < BACKGROUND_FROM:
+        request.reply.complete(encode_response(request.header, make()))
+    else:
+        broker.background.submit(
+            lambda: encode_response(request.header, make()), request.reply.complete
+        )
 
 
 def _written(

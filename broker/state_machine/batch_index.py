@@ -154,6 +154,13 @@ class BatchIndex:
             return None
         return positions[0] if self._in_order() else min(positions)
 
+    def lies_within(self, start: int, stop: int) -> bool:
+        """Whether any batch that is held begins at a position from `start` to `stop` - 1."""
+        positions = self._positions
+        if self._in_order():
+            return bisect_left(positions, start) < bisect_left(positions, stop)
+        return any(start <= position < stop for position in positions)
+
     def below(self, position: int) -> int:
         """Behind the last batch that lies below `position` of the log; `first` if none does."""
         positions = self._positions

@@ -184,10 +184,13 @@ class CatchingUp:
     def tick(self, now_ns: int) -> None:
         if not self._node.takes_part:
             return
-        self.sink.tick(now_ns)
-        self.source.tick(now_ns)
+        if not self.sink.idle:
+            self.sink.tick(now_ns)
+        if self.source.busy:
+            self.source.tick(now_ns)
         self._carry_out()
-        self._release()
+        if self._held:
+            self._release()
         since_ns, before = self._measured
         if now_ns - since_ns >= 1_000_000_000:
             received = self.sink.statistics.bytes_received

@@ -123,10 +123,8 @@ class Consumer(Scoped["Consumer"]):
         """
         self._check_open()
         if self._membership is None:
-            raise ConfigurationError(
-                "cannot subscribe without a consumer group",
-                advice="ConsumerConfig(group=...), or assign()",
-            )
+            advice = "ConsumerConfig(group=...), or assign()"
+            raise ConfigurationError("cannot subscribe without a consumer group", advice=advice)
         if self._fetcher.assigned and not self._group_mode:
             raise ConfigurationError("this consumer's partitions are assigned by hand")
         if listener is not None:

@@ -60,14 +60,22 @@ SILENT_ASKS: Final = 4
 """A node that has missed so many times to ask may vote again, or is gone."""
 
 
-def answer(replica: Core, now: Now, sender: NodeId, ask: RejoinAsk, step: Step) -> None:
-    """Tell a node that has forgotten things what it must not contradict, and help it.
-
-    `acceptor.recorded`, and not what is applied: the answer must hold in all our later lives.
-    """
+def on_ask(replica: Core, now: Now, sender: NodeId, ask: RejoinAsk, step: Step) -> None:
+    """A node has forgotten things, so it does not vote; that is worth knowing even if we have
+    forgotten things ourselves and tell it nothing: soon we may count who votes (`is_asking`)."""
     life = replica.incarnations.get(sender)
     if life is not None and life != ask.incarnation:
         return  # from another life of the node: each one is helped so far, and no further
+    if replica.can_vote():
+        answer(replica, now, sender, ask, step)
+    replica.peer(sender).cannot_vote_boot_ns = now.boot_ns
+
+
+def answer(replica: Core, now: Now, sender: NodeId, ask: RejoinAsk, step: Step) -> None:
+    """Tell it what it must not contradict, and help it.
+
+    `acceptor.recorded`, and not what is applied: the answer must hold in all our later lives.
+    """
     acceptor, known = replica.acceptor, _known_slot(replica)
     if is_pair(replica.me, replica.members) and acceptor.voted_config():
         return
@@ -84,8 +92,7 @@ def _help(replica: Core, now: Now, sender: NodeId, incarnation: Incarnation, ste
     one = peer.help
     if one is None or one.incarnation != incarnation or not is_asking(replica, now, sender):
         until = Slot(_known_slot(replica) + 2 * WINDOW_MAX)
-        one = peer.help = Help(incarnation, until, now.boot_ns)
-    one.asked_boot_ns = now.boot_ns
+        one = peer.help = Help(incarnation, until)
     one.until = max(one.until, Slot(replica.configured + 2 * WINDOW_MAX))
     if proposer.in_flight:
         return
@@ -97,8 +104,8 @@ def _help(replica: Core, now: Now, sender: NodeId, incarnation: Incarnation, ste
 
 def is_asking(replica: Core, now: Now, node: NodeId) -> bool:
     """Whether a member has told us lately that it may not vote."""
-    one, silent_ns = replica.peer(node).help, SILENT_ASKS * replica.timing.progress_every_ns
-    return one is not None and now.boot_ns - one.asked_boot_ns <= silent_ns
+    at, silent_ns = replica.peer(node).cannot_vote_boot_ns, replica.timing.progress_every_ns
+    return at is not None and now.boot_ns - at <= SILENT_ASKS * silent_ns
 
 
 def _known_slot(replica: Core) -> Slot:

@@ -40,7 +40,8 @@ class Clock:
 
     def __init__(self, margin_ns: int, system: SystemClock, *, others_needed: int = 0) -> None:
         self._system = system
-        self._read_boot_ns = self._system.boot_ns
+        self.boot_ns = self._read_boot_ns = self._system.boot_ns
+        """The half of `now` that never steps: all that is wanted where only a while is measured."""
         self._slewed_at_boot = self._system.boot_ns()
         self._offset = self._system.wall_ns() - self._slewed_at_boot
         self.trust = Trust(margin_ns, others_needed=others_needed)

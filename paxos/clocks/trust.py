@@ -77,6 +77,9 @@ class Trust:
         """Answers to earlier questions prove nothing: our clocks may have stood still since."""
         self._stop_told_boot_ns: dict[NodeId, int] = {}
         self._others_needed = others_needed
+        self._lasts_until_boot_ns = 0
+        """Before that no peer's answer is too old that was not when they were judged last. All else
+        that time does to intervals, it widens them, and who vouches for us goes on to."""
         self.trusted = others_needed == 0
         self.compared = self.trusted
         """Whether it was ever trusted."""
@@ -134,7 +137,7 @@ class Trust:
 
     def look(self, boot_ns: int) -> None:
         """Call regularly: time may end trust, and never begins it."""
-        if self.trusted:
+        if self.trusted and boot_ns >= self._lasts_until_boot_ns:
             self._judge(boot_ns)
 
     def _learn(self, node: NodeId, heard: _Interval) -> None:
@@ -167,9 +170,11 @@ class Trust:
 
     def _judge(self, boot: int) -> None:
         vouching = proving = against = 0
+        first_heard = _NEVER
         for known in self._intervals.values():
             if boot - known.heard_boot_ns >= READING_LASTS_NS:
                 continue
+            first_heard = min(first_heard, known.heard_boot_ns)
             least, most = known.at(boot)
             vouches = least < self._most_ns and most > -self._most_ns
             vouching += vouches
@@ -178,6 +183,7 @@ class Trust:
                 known.asked_boot_ns >= self._stopped_boot_ns
             ):
                 proving += -self._most_ns < least and most < self._most_ns
+        self._lasts_until_boot_ns = first_heard + READING_LASTS_NS
         needed = self._needed
         if self.trusted:
             if against and vouching < needed:

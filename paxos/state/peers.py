@@ -27,6 +27,8 @@ class Peer:
     """The first slot at which they were not, while the peer is in `Core.diverged`."""
     help: Help | None = None
     """Set if it cannot vote, and needs slots to be chosen."""
+    cannot_vote_boot_ns: int | None = None
+    """When it last said that it does not vote."""
     progress_boot_ns: int | None = None
     """When it last told us its position."""
     reported_boot_ns: int | None = None

@@ -93,4 +93,3 @@ class Help:
 
     incarnation: Incarnation
     until: Slot
-    asked_boot_ns: int

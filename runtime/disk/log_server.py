@@ -103,6 +103,8 @@ class LogServer:
 
     def tick(self) -> None:
         """Answer the next question, if this is the moment."""
+        if not self._waiting:
+            return
         now_ns = self._wal.threads.monotonic_ns()
         while self._waiting and not self._reading and now_ns >= self._rests_until_ns:
             serve = self._next()

@@ -13,7 +13,7 @@ from broker.state_machine.machine import GroupMachine
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from paxos.base import Base, BaseError
-from paxos.ids import REGISTRY_GROUP, GroupId, Now, Slot
+from paxos.ids import REGISTRY_GROUP, GroupId, NodeId, Now, Slot
 from paxos.replica import Replica
 from paxos.state.core import Recovered
 from runtime.config.config import Config
@@ -108,9 +108,13 @@ def replay(wal: Wal, now: Now, replica: Replica, machine: GroupMachine, end: Slo
 
 
 def refuse_alone(
-    config: Config, recovered: RecoveredLog, ordered: Collection[GroupId] = ()
+    config: Config,
+    recovered: RecoveredLog,
+    witnessed: Collection[NodeId],
+    ordered: Collection[GroupId] = (),
 ) -> None:
-    """Damage is repaired from other nodes: where there is none, the data is lost.
+    """Damage is repaired from other nodes: where there is none, the data is lost. `witnessed`: who
+    was there in an earlier life: a cluster that began with this node may have grown.
 
     Raises:
         DirectoryRefused: this node may never vote again.
@@ -120,7 +124,7 @@ def refuse_alone(
         for group, found in recovered.groups.items()
         if (not found.voting or found.proven > found.applied) and group not in ordered
     )
-    if silent and len(config.peers) == 1:
+    if silent and len(config.peers) == 1 and not witnessed:
         where = "; ".join(str(hole) for hole in recovered.damage) or "see an earlier start's log"
         raise DirectoryRefused(
             f"the log is damaged in groups {', '.join(map(str, silent))} and there is no other "

@@ -112,6 +112,10 @@ class Repairs:
     def idle(self) -> bool:
         return not self._lost and not self._proven
 
+    def learns_again(self, group: GroupId) -> bool:
+        """Whether entries of this group are being asked for."""
+        return group in self._lost
+
     def forget(self, group: GroupId) -> None:
         """This node is no member of the group any more."""
         for one in (self._lost, self._proven, self._trimmed, self._asked, self._recalled):
@@ -135,7 +139,7 @@ class Repairs:
         The caller stages what `step` persists, and then notes the damage in the log.
         """
         wal = self._wal
-        if wal.is_known(hole.start, hole.end):
+        if (hole.start, hole.end) in wal.known_damage:
             return False
         self.found += 1
         self._journal.error("log damaged", where=str(hole))

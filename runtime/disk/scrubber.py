@@ -79,6 +79,11 @@ class Scrubber:
             found.append(self._found.popleft())
         return found
 
+    @property
+    def found_beside_the_log(self) -> bool:
+        """Whether there is anything for the next two."""
+        return bool(self._found_cold or self._found_checkpoints)
+
     def take_cold(self) -> list[ColdDamaged]:
         """Damaged cold data that was found since the last call."""
         return [self._found_cold.popleft() for _ in range(len(self._found_cold))]
@@ -180,8 +185,9 @@ class Scrubber:
         file, header, limit = self._wal.scrub_target(number)
         cursor = Cursor(SEGMENT_HEADER_BYTES, header.seed, window_bytes=WINDOW_BYTES)
         began, accounted = self._threads.monotonic(), cursor.offset
+        known = self._wal.known_damage
         for item in survey(file, header, cursor, limit):
-            if isinstance(item, Hole) and not self._wal.is_known(item.start, item.end):
+            if isinstance(item, Hole) and (item.start, item.end) not in known:
                 if number not in self._wal.kept():
                     return  # its file has got another life while we read
                 self._found.append(item)

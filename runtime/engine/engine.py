@@ -156,7 +156,7 @@ class Engine(Submitting):
             self._level_ours()
 
     def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None:
-        self.multi.heard[node] = self.answered[node] = self.clock.now().boot_ns
+        self.multi.heard[node] = self.answered[node] = self.clock.boot_ns()
         self.clock.on_reading(node, offset_ns, error_ns)
 
     def on_time(self, node: NodeId, wall_ns: int) -> None:
@@ -197,7 +197,7 @@ class Engine(Submitting):
         return self.clock.now().wall_ns
 
     def boot_ns(self) -> int:
-        return self.clock.now().boot_ns
+        return self.clock.boot_ns()
 
     def no_peer(self, node: NodeId) -> None:
         """It is none of the cluster's nodes any more."""
@@ -215,7 +215,7 @@ class Engine(Submitting):
         """
         batch = self.writer.take_done()
         if batch is not None:
-            self.disk_health.ended(self.clock.now().boot_ns)
+            self.disk_health.ended(self.clock.boot_ns())
             self.wal.written(batch)
             self._durable = batch.end
             self._try_to_settle()
@@ -299,7 +299,7 @@ class Engine(Submitting):
         batch = self.wal.take()
         if batch is not None:
             self.statistics.batches += 1
-            self.disk_health.begun(self.clock.now().boot_ns)
+            self.disk_health.begun(self.clock.boot_ns())
             self.writer.submit(batch)
             if self.wal.wants_segment:
                 self.writer.prepare_soon()

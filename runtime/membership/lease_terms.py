@@ -18,6 +18,8 @@ from paxos.timing import Timing
 from runtime.system.journal import Journal
 
 _TERMS: Final = struct.Struct(">QQQ")
+MS_MAX: Final = 24 * 3600 * 1000
+"""The longest that a configuration may say (runtime.config.sections)."""
 
 
 class LeaseTerms(NamedTuple):
@@ -37,11 +39,14 @@ class LeaseTerms(NamedTuple):
         """What comes after these three is of a later version, and does not matter here.
 
         Raises:
-            PeerError: too short.
+            PeerError: too short, or no configuration has these.
         """
         if len(body) < _TERMS.size:
             raise PeerError(f"lease settings of {len(body)} bytes")
-        return cls(*_TERMS.unpack_from(body))
+        terms = cls(*_TERMS.unpack_from(body))
+        if max(terms) > MS_MAX:
+            raise PeerError(f"lease settings of {max(terms)} ms")
+        return terms
 
     def unlike(self, other: "LeaseTerms") -> str:
         """What the other one has differently, as it is written in a configuration."""

@@ -77,10 +77,9 @@ def ask_peers(
     disk: Disk,
     *,
     blank: bool,
-) -> Admission | None:
-    """Whether this is the directory they know; a node on its own has nobody to ask."""
-    if len(config.peers) == 1:
-        return None
+) -> Admission:
+    """Whether this is the directory they know. A node that began on its own has nobody to ask, and
+    is asked by those that were added since."""
 
     def quorum_sets() -> list[Collection[NodeId]]:
         """Of whom enough must know this directory: the registry's group; for an empty one, which a

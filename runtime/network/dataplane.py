@@ -211,7 +211,7 @@ class DataPlane:
         """One turn: round after round, until nothing comes or the time is up; what the last said.
 
         A round for what waits takes place after a millisecond at most."""
-        poll, callbacks = self._poller.poll, self._callbacks
+        poll, callbacks, urgent = self._poller.poll, self._callbacks, self._urgent
         until_ns = self.boot_ns() + TURN_NS
         waiting, heavy, heavy_waiting = self._waiting, self._heavy, self._heavy_waiting
         for _ in range(ROUNDS_PER_TURN_MAX):
@@ -224,14 +224,16 @@ class DataPlane:
                 callback = callbacks.get(ready)
                 if callback is None:
                     continue
-                if ready in self._urgent:
+                if ready in urgent:
                     callback(events)
                 elif ready in heavy:
                     heavy_waiting[ready] = callback, events
                 else:
                     waiting[ready] = callback, events  # one that waits keeps its place
-            self._serve_waiting(waiting, ROUND_NS)
-            self._serve_waiting(heavy_waiting, HEAVY_ROUND_NS)
+            if waiting:
+                self._serve_waiting(waiting, ROUND_NS)
+            if heavy_waiting:
+                self._serve_waiting(heavy_waiting, HEAVY_ROUND_NS)
             self.run_timers()
             waits = end_of_round() or bool(waiting or heavy_waiting) or self._is_due()
             self.rounds += 1

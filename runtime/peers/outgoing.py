@@ -55,6 +55,11 @@ class Outgoing:
         return self.channel is not None and not self._bulk
 
     @property
+    def waits(self) -> bool:
+        """Whether there is something to `feed`."""
+        return bool(self._bulk) or not self.large.idle
+
+    @property
     def unsent_bytes(self) -> int:
         """What waits for the peer; each of its parts is bounded."""
         channel = self.channel

@@ -290,11 +290,14 @@ class Peers:
         """One send per peer: the end of a round."""
         self._encoded = (None, [], 0)
         for link in self.outgoing.values():
-            if link.channel is not None:
-                self._seal(link)
-                if link.channel.unsent_bytes:
-                    link.channel.flush()
-                link.feed()
+            channel = link.channel
+            if channel is not None:
+                if link.size:
+                    self._seal(link)
+                if channel.unsent_bytes:
+                    channel.flush()
+                if link.waits:
+                    link.feed()
 
     def connected(self, node: NodeId) -> bool:
         """Whether we can both send to and hear from the node."""
@@ -532,9 +535,10 @@ class Peers:
 
     def go_on(self) -> None:
         """Once a round, before that ends: who had to stop in an earlier one goes on."""
-        for incoming in [one for one, since in self._held.items() if since != self.rounds]:
-            del self._held[incoming]
-            incoming.go_on()
+        if self._held:
+            for incoming in [one for one, since in self._held.items() if since != self.rounds]:
+                del self._held[incoming]
+                incoming.go_on()
         self.rounds += 1
 
     @property

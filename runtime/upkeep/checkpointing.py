@@ -174,8 +174,8 @@ class Checkpointing:
         self._worker.submit(partial(self._files.remove, group), _nothing)
 
     def _most_due(self) -> GroupId | None:
-        config, statistics = self._config, self._wal.statistics()
-        logged, records = statistics.bytes_staged, statistics.records
+        config = self._config
+        logged, records = self._wal.bytes_staged, self._wal.records
         count = len(self._multi.replicas)
         bytes_due, records_due, counted = self._look_at
         if logged < bytes_due and records < records_due and count == counted:
@@ -211,8 +211,7 @@ class Checkpointing:
         slot = replica.learner.applied
         if machine.applied != slot:
             return  # it is in the middle of something: at the next tick
-        statistics = self._wal.statistics()
-        self._logged[group] = (statistics.bytes_staged, statistics.records)
+        self._logged[group] = (self._wal.bytes_staged, self._wal.records)
         needs = self._wal.needed_from(group, slot)
         base = paxos_base.encode(replica.base())
         first = encode_chunk(Chunk(ChunkKind.REPLICA, 0, slot, base))

@@ -40,6 +40,7 @@ from runtime.system.journal import Journal
 from runtime.system.worker import Worker
 from runtime.upkeep.checkpointing import CheckpointConfig, Checkpointing
 from runtime.upkeep.compactor import Compactor
+from runtime.upkeep.damaged_batches import DamagedBatches
 from runtime.upkeep.disk_usage import DiskUse
 from storage.checkpoints import Checkpoint, CheckpointFiles
 from storage.cold.store import ColdStore
@@ -97,6 +98,7 @@ class Upkeep:
             self._suspect,
             journal,
         )
+        self._damaged_batches = DamagedBatches(engine, machines, self.tiering)
         self.checkpointing = Checkpointing(
             engine.multi,
             engine.wal,
@@ -142,7 +144,7 @@ class Upkeep:
             disk,
             broker,
             self.reader,
-            log_bytes=lambda: self.wal.statistics().bytes_staged,
+            log_bytes=lambda: self.wal.bytes_staged,
             checkpoints=lambda: [one.size for one in taken.values()],
             limits=limits,
         )
@@ -161,9 +163,12 @@ class Upkeep:
     def tick(self, now: Now) -> None:
         """Every runtime.network.dataplane.TICK_S, when all machines are level with their
         replicas."""
-        if any(worker.has_done for worker in self._workers):
-            self.take()
+        for worker in self._workers:
+            if worker.has_done:
+                self.take()
+                break
         self._look_at_damage()
+        self._damaged_batches.tick(now.boot_ns)
         self.checkpointing.tick(now.boot_ns)
         cleared = self.tiering.clear_below
         self.tiering.tick(now.boot_ns, self.checkpointing.window_start())
@@ -236,7 +241,7 @@ class Upkeep:
             self.reader.submit(partial(self._damage_at, uid, offset), self.damaged)
         self.damaged(self.compactor.take_damaged())
         scrubber = self._engine.scrubber
-        if scrubber is not None:
+        if scrubber is not None and scrubber.found_beside_the_log:
             self.damaged(scrubber.take_cold())
             for group in scrubber.take_checkpoints():
                 self.checkpointing.soon(group)

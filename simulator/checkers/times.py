@@ -1,6 +1,7 @@
 """Offsets for times: what a reader was told is what the chosen log has."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 from simulator.checkers.partition_logs import Log
@@ -12,6 +13,8 @@ from wire.records.times import Timed
 MAX_TIMESTAMP: Final = -3
 TIMES_MS: Final = 64
 """Records' times lie below."""
+BATCHES_KEPT: Final = 20_000
+"""Their records' times, once they were read."""
 _SPREAD: Final = 37
 _NOTHING: Final = Timed(-1, -1)
 _HEAD: Final = bytes(PATCHED_BYTES)
@@ -48,7 +51,9 @@ def _right_answers(log: Log, floor: int, time_ms: int) -> Iterator[Timed]:
             yield found
 
 
-def _records(base: int, content: bytes) -> Iterator[Timed]:
+@lru_cache(maxsize=BATCHES_KEPT)
+def _records(base: int, content: bytes) -> tuple[Timed, ...]:
+    """Each question goes through the log from its start."""
     data = memoryview(_HEAD + content)
-    for record in iterate_records(Batch(parse_header(data)._replace(base_offset=base), data)):
-        yield Timed(record.offset, record.timestamp_ms)
+    records = iterate_records(Batch(parse_header(data)._replace(base_offset=base), data))
+    return tuple(Timed(record.offset, record.timestamp_ms) for record in records)

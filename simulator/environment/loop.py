@@ -12,6 +12,8 @@ class Died(Exception):
 class Loop:
     def __init__(self) -> None:
         self.now_ns = 0
+        self.end_ns = 0
+        """Up to where it runs at present."""
         self.events = 0
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._scheduled = 0
@@ -26,9 +28,20 @@ class Loop:
         self._scheduled += 1
         heapq.heappush(self._heap, (self.now_ns + delay_ns, self._scheduled, call, args))
 
+    def skip_to(self, when_ns: int) -> bool:
+        """What is next at that moment may as well be done now: nothing else is due until then, and
+        the run does not end before. Only for the last thing that an event does."""
+        heap = self._heap
+        if when_ns > self.end_ns or (heap and heap[0][0] <= when_ns):
+            return False
+        self.now_ns = when_ns
+        self.events += 1
+        return True
+
     def run_until(self, end_ns: int) -> None:
         """Carry out everything that is due up to and including `end_ns`."""
         heap, pop = self._heap, heapq.heappop
+        self.end_ns = end_ns
         while heap and heap[0][0] <= end_ns:
             self.now_ns, _, call, args = pop(heap)
             self.events += 1

@@ -20,7 +20,8 @@ from simulator.whole.streams import Pipe, SimStream
 from wire.apis import APIS, Request, decode_response, encode_request, response_correlation_id
 
 _KEYS: Final = {api.request: int(key) for key, api in APIS.items()}
-RECEIVE_BYTES: Final = 64 * 1024
+_ROOM: Final = memoryview(bytearray(64 * 1024))
+"""Where what has come lies until it is taken over, within one event."""
 
 
 class _Call(NamedTuple):
@@ -92,10 +93,9 @@ class Connection:
         self._looks = False
         if self.closed or self._stream is None:
             return
-        room = memoryview(bytearray(RECEIVE_BYTES))
         try:
-            while count := self._stream.recv_into(room):
-                self._received += room[:count]
+            while count := self._stream.recv_into(_ROOM):
+                self._received += _ROOM[:count]
         except BlockingIOError:
             self._take_frames()
             self._flush()

@@ -147,8 +147,7 @@ class ProcessClock:
         return self._clock.read(self._process.now_ns()).wall_ns
 
     def boot_ns(self) -> int:
-        self._process.charge(CLOCK_NS)
-        return self._clock.boot_ns(self._process.now_ns())
+        return self._clock.boot_ns(self._process.later_ns(CLOCK_NS))
 
 
 class SimMachine:

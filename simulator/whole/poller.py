@@ -42,8 +42,9 @@ class SimPoller:
         self.unregister(fd)
 
     def touched(self, fd: int) -> None:
-        """Its state has changed."""
-        if fd in self._wanted and fd in self._things:
+        """Its state has changed. Nobody is woken by what it is not ready for."""
+        wanted, thing = self._wanted.get(fd), self._things.get(fd)
+        if wanted is not None and thing is not None and thing.ready() & (wanted | GONE):
             self._hot[fd] = None
             self.woken()
 

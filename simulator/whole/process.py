@@ -45,6 +45,11 @@ class Process:
         """The thread that runs computes for so long."""
         self._charged_ns += ns
 
+    def later_ns(self, ns: int) -> int:
+        """It computes for so long, and that is the time then."""
+        self._charged_ns += ns
+        return self.loop.now_ns + self._charged_ns
+
     def stand_still(self, until_ns: int) -> None:
         """Nothing of it runs before that, as after a SIGSTOP; of 0: it goes on."""
         self._stopped_ns = until_ns
@@ -86,6 +91,17 @@ class Process:
             return
         self._free_ns = self.loop.now_ns + self._charged_ns
         self._charged_ns = 0
+
+    def goes_on_at(self, until_ns: int) -> bool:
+        """Whether the thread that runs now is also the next one to do something in all the world:
+        then it need not be switched out and in, which is what most of its waiting would cost."""
+        loop = self.loop
+        free_ns = loop.now_ns + self._charged_ns
+        when_ns = max(until_ns, free_ns)
+        if not self.alive or self._stopped_ns > when_ns or not loop.skip_to(when_ns):
+            return False
+        self._charged_ns = 0
+        return True
 
     def kill(self, why: BaseException | None = None) -> None:
         """No thread of it goes on: an event of the world, or the process's own end."""
@@ -134,6 +150,9 @@ class SimThread(greenlet):
         self.ticket += 1
         self.woken = False
         if until_ns is not None:
+            if process.goes_on_at(until_ns):
+                self.ticket += 1
+                return False
             process.loop.at(until_ns, process.resume, self, self.ticket)
         parent = self.parent
         assert parent is not None

@@ -42,6 +42,8 @@ class DiskHealth:
         self._under_way = False
         self._looked_ns = 0
         self._taken: deque[int] = deque(maxlen=BATCHES_KEPT)
+        self.usual_ns = 0
+        """What the middle one of the last batches took; 0 while too few are known."""
         self._worse_since_ns: int | None = None
         self._slow_until_ns = 0
 
@@ -49,11 +51,6 @@ class DiskHealth:
     def degraded(self) -> bool:
         """Masters are better off elsewhere."""
         return self.hung or self.slow
-
-    @property
-    def usual_ns(self) -> int:
-        """What the middle one of the last batches took; 0 while too few are known."""
-        return median_low(self._taken) if len(self._taken) >= BATCHES_NEEDED else 0
 
     @property
     def own_class(self) -> int:
@@ -71,6 +68,8 @@ class DiskHealth:
         """It is durable."""
         self._step(boot_ns)
         self._taken.append(self.waited_ns)
+        if len(self._taken) >= BATCHES_NEEDED:
+            self.usual_ns = median_low(self._taken)
         self._under_way = self.hung = False
         self.waited_ns = 0
 
@@ -78,9 +77,7 @@ class DiskHealth:
         """Every tick, with the classes that the other nodes have told of their disks."""
         self._step(boot_ns)
         self.hung = self.waited_ns >= HUNG_NS
-        known = sorted(others)
-        better = bool(known) and median_low(known) + FAR_BETTER <= class_of(self.usual_ns)
-        if not (self.usual_ns >= SLOW_NS and better):
+        if self.usual_ns < SLOW_NS or not self._is_worse_than(sorted(others)):
             self._worse_since_ns = None
         elif self._worse_since_ns is None:
             self._worse_since_ns = boot_ns
@@ -88,6 +85,9 @@ class DiskHealth:
             self.slow, self._slow_until_ns = True, boot_ns + SLOW_FOR_NS
         elif boot_ns >= self._slow_until_ns:
             self.slow = False
+
+    def _is_worse_than(self, others: list[int]) -> bool:
+        return bool(others) and median_low(others) + FAR_BETTER <= class_of(self.usual_ns)
 
     def _step(self, boot_ns: int) -> None:
         if self._under_way:

@@ -88,7 +88,8 @@ class Wal:
         self._config = config
         self._groups = log.groups
         self._kept = LiveSegments(log.oldest, log.highs, log.seeds, log.ends)
-        self._known_damage = log.known_damage
+        self.known_damage = log.known_damage
+        """Begin and end of what is noted in the log already."""
         self._retiring: deque[tuple[Place, range]] = deque()
         self._groups_max = min(
             GROUPS_MAX, config.segment_bytes // 2 // (RECORD_HEADER_BYTES + FLOOR.size)
@@ -111,8 +112,8 @@ class Wal:
         self._unwritten: dict[Place, Entry] = {}
 
         self._pieces_taken = 0
-        self._bytes_staged = self._bytes_taken = self._bytes_written = 0
-        self._records = 0
+        self.bytes_staged = self._bytes_taken = self._bytes_written = 0
+        self.records = 0
 
     # ---- the loop's half ------------------------------------------------------------------------
 
@@ -148,14 +149,14 @@ class Wal:
         parts = self._parts
         parts.append(Part(self._number, self._part_offset, self._buffers))
         pieces = len(self._tail[0]) - self._pieces_taken
-        size = self._bytes_staged - self._bytes_taken
+        size = self.bytes_staged - self._bytes_taken
         batch = WriteBatch(tuple(parts), self._taken, end, pieces, size)
         self._parts = []
         self._buffers = []
         self._part_offset = self._offset
         self._taken = end
         self._pieces_taken += pieces
-        self._bytes_taken = self._bytes_staged
+        self._bytes_taken = self.bytes_staged
         return batch
 
     def written(self, batch: WriteBatch) -> None:
@@ -187,7 +188,7 @@ class Wal:
     @property
     def bytes_unwritten(self) -> int:
         """Staged and not yet reported written: held in memory."""
-        return self._bytes_staged - self._bytes_written
+        return self.bytes_staged - self._bytes_written
 
     @property
     def end(self) -> Place:
@@ -242,8 +243,8 @@ class Wal:
         ready = max(0, self._files.highest - self._number)
         return WalStatistics(
             durability=self._config.durability,
-            bytes_staged=self._bytes_staged,
-            records=self._records,
+            bytes_staged=self.bytes_staged,
+            records=self.records,
             batches=self._writes.batches,
             syncs=self._writes.syncs,
             segments=self._number - self._kept.oldest + 1,
@@ -310,10 +311,6 @@ class Wal:
             raise WalDamaged(file.name, 0, "the segment's header is unreadable")
         return file, header, end
 
-    def is_known(self, start: Place, end: Place) -> bool:
-        """Whether this damage is noted in the log already."""
-        return (start, end) in self._known_damage
-
     def losses(
         self, start: Place, end: Place, whose: GroupId | None = None
     ) -> Iterator[tuple[GroupId, Slot, Place, int]]:
@@ -350,7 +347,7 @@ class Wal:
     def note_damage(self, start: Place, end: Place, *, unattributed: bool = False) -> None:
         """Remember damage across restarts; of `unattributed`, found while running, also what was
         not hit. Stage first what has to follow from it."""
-        self._known_damage.add((start, end))
+        self.known_damage.add((start, end))
         note = damage_notes.encode(self._groups.values(), start) if unattributed else b""
         self._append(DAMAGE, 0, GroupId(0), start, BALLOT_ZERO, end, (note,), len(note))
 
@@ -533,7 +530,7 @@ class Wal:
         for chunk in chunks:
             checksum = crc32c(chunk, checksum)
         self._chain = checksum
-        self._records += 1
+        self.records += 1
         head = RECORD_CHECKSUMS.pack(checksum, header_checksum) + body
         self._keep(place, (head, *chunks), whole)
         return place
@@ -545,7 +542,7 @@ class Wal:
         places.append(place)
         self._buffers += piece
         self._offset += size
-        self._bytes_staged += size
+        self.bytes_staged += size
 
     def _begin_segment(self, needed: int) -> None:
         """Go on in the next segment: its header, then the state of every group, so that the
@@ -559,7 +556,7 @@ class Wal:
         self._offset = self._part_offset = 0
         self._buffers = []
         self._seed = self._kept.seeds[self._number] = self._chain
-        damage = self._kept.repeated(self._known_damage)
+        damage = self._kept.repeated(self.known_damage)
         states = len(self._groups) * (RECORD_HEADER_BYTES + FLOOR.size)
         states += len(damage) * RECORD_HEADER_BYTES
         # What peers may send does not depend on our configuration: where a segment of the usual

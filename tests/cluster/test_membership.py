@@ -161,6 +161,22 @@ async def test_three_nodes_become_five_and_three_again_under_load(tmp_path: Path
         await judge(cluster, producer, seen=seen)
 
 
+async def test_a_cluster_that_began_with_one_node_knows_the_others_again(tmp_path: Path) -> None:
+    """The first node has no other in its configuration. A node that was added is killed, and what
+    it has on its disk is its own, says the first one; else it would wait for that for ever."""
+    spec, _ = plan(tmp_path / "data", node_count=1, groups=GROUPS, fixed_ports=False)
+    async with launch(spec, overrides=QUICK) as cluster:
+        await cluster.start_all()
+        await until(cluster, everything_has_a_master, "every group has a master")
+        await evenkeel(cluster, "add", "--no-wait")
+        joined = lambda view: members_of(view).get(0) == [1, 2]  # noqa: E731
+        await until(cluster, joined, "it is a member of the registry's group")
+        await cluster.kill(2)
+        await cluster.restart(2)
+        await until(cluster, everything_has_a_master, "every group has a master again")
+        await trio.lowlevel.checkpoint()
+
+
 @asynccontextmanager
 async def group_of(cluster: Launcher, seen: list[Record]) -> AsyncIterator[None]:
     """A consumer group that reads so much while the body runs, and commits."""

@@ -19,7 +19,7 @@ from storage.format import OFFSET_BITS, OFFSET_MASK, SEGMENT_HEADER_BYTES, segme
 from storage.identity import IDENTITY_COPY_NAME, IDENTITY_NAME
 from storage.log.synced_mark import MARK_NAME
 from tests.cluster.scenery import FULL, acknowledged, judge, load, until
-from tests.exam.hurting import ONLY_IN_FULL, SMALL_SEGMENTS, Hurting, hurting
+from tests.exam.hurting import ONLY_IN_FULL, SMALL_SEGMENTS, Hurting, hurting, until_true
 from tests.exam.logs import log_of, opened, whole
 from tests.exam.own_copies import judge_own_copies
 
@@ -27,6 +27,8 @@ pytestmark = pytest.mark.cluster
 
 DOSES = 30
 BITS = 2
+BELOW = 4
+"""Times two bits, for a node with checkpoints."""
 RATE = 200
 PAD_BYTES = 1000
 A_FEW = 5
@@ -124,6 +126,35 @@ async def test_flipped_bits_are_noticed_and_repaired(tmp_path: Path) -> None:
             await acknowledged(producer, A_FEW)
         await judge(cluster, producer)
         await judge_own_copies(cluster, tmp_path)
+
+
+async def test_batches_below_a_checkpoint_are_repaired_as_well(tmp_path: Path) -> None:
+    """After a restart no slot leads to them. The node is master in the end, so it is read."""
+    dice = random.Random(6)
+    async with hurting(tmp_path, *SMALL_SEGMENTS, "storage.checkpoint_records=1000") as hurt:
+        cluster, victim = hurt.cluster, 2
+        directory = cluster.spec.data_dir / f"node-{victim}"
+        flipper = Flipper(directory, dice)
+        async with load(cluster, "p", rate=RATE, pad_bytes=PAD_BYTES) as producer:
+            await until(cluster, whole, "all nodes vote")
+            await acknowledged(producer, SOME)
+            seen = {one.name for one in directory.glob("checkpoint-*.ckpt")}
+            await until_true(
+                lambda: len({one.name for one in directory.glob("checkpoint-*.ckpt")} - seen) > 3,
+                "groups have been written down",
+            )
+            await cluster.kill(victim)
+            for _ in range(BELOW):
+                flipper.flip("log")
+            await cluster.restart(victim)
+            assert opened(hurt, victim)["damage"]
+            await until(cluster, whole, "all nodes vote again")
+            await acknowledged(producer, A_FEW)
+        body = {"all_on": victim}
+        await health.call_async(cluster.spec.node(victim).http, "POST", "/admin/placement", body)
+        on_victim = lambda view: set(view.masters().values()) == {victim}  # noqa: E731
+        await until(cluster, on_victim, "it is master of everything")
+        await judge(cluster, producer)
 
 
 async def alarm(hurt: Hurting, node: int) -> float:

@@ -53,7 +53,7 @@ WRITERS: Final[Mapping[str, tuple[str, ...]]] = {
     "Peer.differs": ("paxos.changes.doubt",),
     "Peer.ahead": ("paxos.changes.doubt",),
     "Peer.help": ("paxos.changes.rejoin",),
-    "Help.asked_boot_ns": ("paxos.changes.rejoin",),
+    "Peer.cannot_vote_boot_ns": ("paxos.changes.rejoin",),
     "Help.until": ("paxos.changes.rejoin",),
     "Peer.applied": ("paxos.liveness.progress",),
     "Peer.chosen": ("paxos.liveness.progress", "paxos.replica"),

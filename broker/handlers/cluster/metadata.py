@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
-from balancer.registry.catalogue import INTERNAL_TOPICS, name_problem
+from balancer.registry.catalogue import INTERNAL_TOPICS, RESERVED_PREFIX, name_problem
 from balancer.registry.commands import CreateTopic, Decided, TopicCreated
 from balancer.registry.records import Topic
 from broker.handlers.cluster.authorized_operations import (
@@ -138,6 +138,8 @@ def _create_missing(
     for one in wanted:
         name = one.name
         if one.topic_id != UUID_ZERO or not name or name in registry.topics or name_problem(name):
+            continue
+        if name.startswith(RESERVED_PREFIX):
             continue
         creating.add(name)
         command = CreateTopic(

@@ -5,7 +5,7 @@ that is not there without being asked: to elect it is to wait for that steal. It
 and so all partitions that live in it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -13,8 +13,8 @@ from broker.handlers.topics.known_names import before_denying, denied
 from broker.handlers.topics.places import (
     UNKNOWN,
     Place,
-    all_places,
     by_topic,
+    every_partition,
     group_of,
     has_unknown,
     is_home,
@@ -22,8 +22,10 @@ from broker.handlers.topics.places import (
 from broker.handlers.topics.registry_changes import DONE, Verdict, deadline_of
 from broker.requests.context import Broker
 from broker.requests.guard import guarded
+from broker.requests.refusals import answer_aside
 from broker.requests.request import Request
-from wire.apis import encode_response
+from broker.requests.steps import STEP
+from paxos.ids import GroupId
 from wire.error_codes import ErrorCode
 from wire.messages.placement import (
     ElectLeadersRequest,
@@ -45,18 +47,46 @@ def handle_elect(broker: Broker, request: Request) -> None:
     assert isinstance(message, ElectLeadersRequest)
     asked = message.topic_partitions
     if asked is None:
-        places = all_places(broker)
-    else:
-        named = [Place(one.topic, index) for one in asked for index in one.partitions]
-        places = list(dict.fromkeys(named))
+        _elect_all(broker, request, message)
+        return
+    named = [Place(one.topic, index) for one in asked for index in one.partitions]
+    places = list(dict.fromkeys(named))
     go_on = partial(_elect_known, broker, request, message, places)
     before_denying(broker, request, partial(has_unknown, broker, places), go_on)
+
+
+def _elect_all(broker: Broker, request: Request, message: ElectLeadersRequest) -> None:
+    """By Paxos group: partitions may be many. As Kafka: who asks for all is told of what was to be
+    done."""
+    deadline = deadline_of(broker, message.timeout_ms)
+    preferred = message.election_type == PREFERRED
+    groups = map(GroupId, broker.registry.groups)
+    begun = {group: _elect_group(broker, group, preferred=preferred) for group in groups}
+    waiting = [group for group, verdict in begun.items() if verdict is None]
+    verdicts: dict[Place, Verdict] = {}
+
+    def settled() -> bool:
+        return all(is_home(broker, group) for group in waiting)
+
+    def look(told: Mapping[GroupId, Verdict]) -> Iterator[None]:
+        for number, (topic, index, group) in enumerate(every_partition(broker), 1):
+            if group in told:
+                verdicts[Place(topic, index)] = told[group]
+            if number % STEP == 0:
+                yield
+
+    def answer() -> None:
+        ended = {group: verdict or _elected(broker, group) for group, verdict in begun.items()}
+        told = {group: one for group, one in ended.items() if one is not NOT_NEEDED}
+        done = partial(_answer_elect, broker, request, verdicts)
+        broker.portions.in_steps(broker, request.reply, look(told) if told else iter(()), done)
+
+    broker.delayed_operations.until(settled, deadline, guarded(broker, request, answer))
 
 
 def _elect_known(
     broker: Broker, request: Request, message: ElectLeadersRequest, places: Sequence[Place]
 ) -> None:
-    asked = message.topic_partitions
     deadline = deadline_of(broker, message.timeout_ms)
     preferred = message.election_type == PREFERRED
     begun = {place: _elect(broker, place, preferred=preferred) for place in places}
@@ -70,10 +100,11 @@ def _elect_known(
         return all(is_home(broker, group) for group in groups)
 
     def answer() -> None:
-        verdicts = {place: verdict or _elected(broker, place) for place, verdict in begun.items()}
-        if asked is None:  # as Kafka: who asks for all is told of what was to be done
-            verdicts = {place: one for place, one in verdicts.items() if one is not NOT_NEEDED}
-        _answer_elect(request, verdicts)
+        verdicts = {
+            place: verdict or _elected(broker, group_of(broker, place))
+            for place, verdict in begun.items()
+        }
+        _answer_elect(broker, request, verdicts)
 
     broker.delayed_operations.until(settled, deadline, guarded(broker, request, answer))
 
@@ -83,6 +114,10 @@ def _elect(broker: Broker, place: Place, *, preferred: bool) -> Verdict | None:
     group = group_of(broker, place)
     if group is None:
         return denied(broker, UNKNOWN)
+    return _elect_group(broker, group, preferred=preferred)
+
+
+def _elect_group(broker: Broker, group: GroupId, *, preferred: bool) -> Verdict | None:
     registry = broker.registry
     master, ideal = broker.groups.master(group), registry.placement.get(group)
     if not preferred:
@@ -103,14 +138,17 @@ def _elect(broker: Broker, place: Place, *, preferred: bool) -> Verdict | None:
     return Verdict(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, problem) if problem else None
 
 
-def _elected(broker: Broker, place: Place) -> Verdict:
-    group = group_of(broker, place)
+def _elected(broker: Broker, group: GroupId | None) -> Verdict:
     if group is None:
         return UNKNOWN  # its topic was deleted meanwhile
     return DONE if is_home(broker, group) else NOT_YET
 
 
-def _answer_elect(request: Request, verdicts: Mapping[Place, Verdict]) -> None:
+def _answer_elect(broker: Broker, request: Request, verdicts: Mapping[Place, Verdict]) -> None:
+    answer_aside(broker, request, len(verdicts), partial(_elect_response, verdicts))
+
+
+def _elect_response(verdicts: Mapping[Place, Verdict]) -> ElectLeadersResponse:
     results = [
         ReplicaElectionResult(
             topic,
@@ -118,5 +156,4 @@ def _answer_elect(request: Request, verdicts: Mapping[Place, Verdict]) -> None:
         )
         for topic, partitions in by_topic(verdicts).items()
     ]
-    response = ElectLeadersResponse(replica_election_results=results)
-    request.reply.complete(encode_response(request.header, response))
+    return ElectLeadersResponse(replica_election_results=results)

@@ -9,9 +9,9 @@ from typing import Final
 
 from balancer.registry.records import Topic
 from broker.requests.context import Broker
-from broker.requests.refusals import refuse_more_than
+from broker.requests.refusals import answer_aside, refuse_more_than
 from broker.requests.request import Request
-from wire.apis import encode_response
+from broker.requests.steps import STEP
 from wire.error_codes import ErrorCode
 from wire.messages.logs import (
     DescribeLogDirsPartition,
@@ -42,23 +42,40 @@ def handle(broker: Broker, request: Request) -> None:
         result.total_bytes, result.usable_bytes = broker.log_dir.volume()
     except OSError:
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+
+    def answer() -> None:
+        count = sum(len(topic.partitions) for topic in result.topics)
+        answer_aside(broker, request, count, lambda: DescribeLogDirsResponse(results=[result]))
+
+    broker.portions.in_steps(broker, request.reply, _look(broker, wanted, result), answer)
+
+
+def _look(
+    broker: Broker,
+    wanted: Iterable[tuple[Topic, Iterable[int]]],
+    result: DescribeLogDirsResult,
+) -> Iterator[None]:
+    """What this node keeps of each."""
+    looked_at = 0
     for topic, indexes in wanted:
-        kept = list(_kept(broker, topic, indexes))
+        kept: list[DescribeLogDirsPartition] = []
+        for index in indexes:
+            found = _kept(broker, topic, index)
+            if found is not None:
+                kept.append(found)
+            looked_at += 1
+            if looked_at % STEP == 0:
+                yield
         if kept:
             result.topics.append(DescribeLogDirsTopic(topic.name, kept))
-    response = DescribeLogDirsResponse(results=[result])
-    request.reply.complete(encode_response(request.header, response))
 
 
-def _kept(
-    broker: Broker, topic: Topic, indexes: Iterable[int]
-) -> Iterator[DescribeLogDirsPartition]:
-    for index in indexes:
-        if not 0 <= index < len(topic.partitions):
-            continue
-        uid, group = topic.partitions[index]
-        machine = broker.machines.get(group)
-        if machine is None:
-            continue
-        state = machine.partitions.get(uid)
-        yield DescribeLogDirsPartition(index, 0 if state is None else state.bytes_held, 0)
+def _kept(broker: Broker, topic: Topic, index: int) -> DescribeLogDirsPartition | None:
+    if not 0 <= index < len(topic.partitions):
+        return None
+    uid, group = topic.partitions[index]
+    machine = broker.machines.get(group)
+    if machine is None:
+        return None
+    state = machine.partitions.get(uid)
+    return DescribeLogDirsPartition(index, 0 if state is None else state.bytes_held, 0)

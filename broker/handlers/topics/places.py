@@ -1,7 +1,7 @@
 """Partitions as a client names them, and the groups they live in."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from broker.handlers.topics.registry_changes import Verdict
@@ -30,12 +30,11 @@ def has_unknown(broker: Broker, places: Iterable[Place]) -> bool:
     return any(group_of(broker, place) is None for place in places)
 
 
-def all_places(broker: Broker) -> list[Place]:
-    return [
-        Place(topic.name, index)
-        for topic in broker.registry.topics.values()
-        for index in range(len(topic.partitions))
-    ]
+def every_partition(broker: Broker) -> Iterator[tuple[str, int, GroupId]]:
+    """Topic, index and Paxos group of each. Topics may come and go while this is gone through."""
+    for topic in tuple(broker.registry.topics.values()):
+        for index, partition in enumerate(topic.partitions):
+            yield topic.name, index, partition.group
 
 
 def by_topic(answers: Mapping[Place, Verdict]) -> dict[str, list[tuple[int, Verdict]]]:

@@ -10,7 +10,7 @@ be changed.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -20,8 +20,8 @@ from broker.handlers.topics.known_names import before_denying, denied
 from broker.handlers.topics.places import (
     UNKNOWN,
     Place,
-    all_places,
     by_topic,
+    every_partition,
     group_of,
     has_unknown,
     is_home,
@@ -30,8 +30,9 @@ from broker.handlers.topics.registry_changes import DONE, Verdict, deadline_of, 
 from broker.registry_calls import Answer
 from broker.requests.context import Broker
 from broker.requests.guard import gather
-from broker.requests.refusals import refuse_more_than
+from broker.requests.refusals import answer_aside, refuse_more_than
 from broker.requests.request import Request
+from broker.requests.steps import STEP
 from paxos.ids import REGISTRY_GROUP, GroupId, NodeId
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
@@ -290,8 +291,9 @@ def handle_reassignments(broker: Broker, request: Request) -> None:
     """The partitions whose group is on its way to its replica set, or to its ideal master."""
     message = request.message
     assert isinstance(message, ListPartitionReassignmentsRequest)
+    partitions: Iterable[tuple[str, int, GroupId]]
     if message.topics is None:
-        places = all_places(broker)
+        partitions = every_partition(broker)
     elif refuse_more_than(TOPICS_MAX, message.topics, broker, request):
         return
     else:
@@ -300,20 +302,51 @@ def handle_reassignments(broker: Broker, request: Request) -> None:
         ]
         if refuse_more_than(PARTITIONS_MAX, places, broker, request):
             return
+        partitions = _known(broker, dict.fromkeys(places))
     topics: dict[str, list[OngoingPartitionReassignment]] = defaultdict(list)
-    for place in dict.fromkeys(places):
+
+    def answer() -> None:
+        count = sum(map(len, topics.values()))
+        answer_aside(broker, request, count, partial(_reassignments, topics))
+
+    broker.portions.in_steps(broker, request.reply, _look(broker, partitions, topics), answer)
+
+
+def _known(broker: Broker, places: Iterable[Place]) -> Iterator[tuple[str, int, GroupId]]:
+    for place in places:
         group = group_of(broker, place)
-        under_way = None if group is None else _under_way(broker, group, place.number)
-        if under_way is not None:
-            topics[place.topic].append(under_way)
-    response = ListPartitionReassignmentsResponse(
+        if group is not None:
+            yield place.topic, place.number, group
+
+
+def _look(
+    broker: Broker,
+    partitions: Iterable[tuple[str, int, GroupId]],
+    topics: dict[str, list[OngoingPartitionReassignment]],
+) -> Iterator[None]:
+    """Those that are under way, by topic; all partitions of a Paxos group are."""
+    known: dict[GroupId, tuple[list[int], list[int], list[int]] | None] = {}
+    for number, (topic, index, group) in enumerate(partitions, 1):
+        if group not in known:
+            known[group] = _under_way(broker, group)
+        moving = known[group]
+        if moving is not None:
+            topics[topic].append(OngoingPartitionReassignment(index, *moving))
+        if number % STEP == 0:
+            yield
+
+
+def _reassignments(
+    topics: Mapping[str, list[OngoingPartitionReassignment]],
+) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(
         topics=[OngoingTopicReassignment(name, found) for name, found in topics.items()]
     )
-    request.reply.complete(encode_response(request.header, response))
 
 
-def _under_way(broker: Broker, group: GroupId, number: int) -> OngoingPartitionReassignment | None:
-    """As Kafka: `replicas` are those that are and those that are to be, the ideal master first."""
+def _under_way(broker: Broker, group: GroupId) -> tuple[list[int], list[int], list[int]] | None:
+    """The replicas, those that are added and those that are removed, of each of its partitions. As
+    Kafka: replicas are those that are and those that are to be, the ideal master first."""
     members = broker.groups.members(group)
     wanted = broker.registry.replica_set(group) or members
     adding = [node for node in wanted if node not in members]
@@ -322,6 +355,4 @@ def _under_way(broker: Broker, group: GroupId, number: int) -> OngoingPartitionR
         return None
     ideal = broker.registry.placement.get(group)
     replicas = sorted({*wanted, *members}, key=lambda node: (node != ideal, node in removing, node))
-    return OngoingPartitionReassignment(
-        number, list(map(int, replicas)), list(map(int, adding)), list(map(int, removing))
-    )
+    return list(map(int, replicas)), list(map(int, adding)), list(map(int, removing))

@@ -14,7 +14,7 @@ from typing import Final
 
 import attrs
 
-from balancer.registry.catalogue import name_problem
+from balancer.registry.catalogue import INTERNAL_TOPICS, RESERVED_PREFIX, name_problem
 from balancer.registry.commands import (
     Command,
     CreatePartitions,
@@ -65,6 +65,10 @@ DEFAULT: Final = -1
 
 
 DUPLICATE: Final = Verdict(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
+RESERVED: Final = Verdict(
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+    f"topics whose names begin with {RESERVED_PREFIX} are made and deleted by the nodes only",
+)
 NO_ASSIGNMENT: Final = Verdict(
     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     "replicas cannot be assigned by hand: the cluster places its Paxos groups itself",
@@ -117,6 +121,8 @@ def _create_problem(
     name = name_problem(topic.name)
     if name is not None:
         return Verdict(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+    if topic.name.startswith(RESERVED_PREFIX):
+        return RESERVED
     certain = broker.registry.topic(topic.name) is not None and (
         validate_only or is_certain(broker)
     )
@@ -226,7 +232,9 @@ def _delete_known(
     put = gather(len(asked), partial(_answer_delete, request))
     for index, (state, topic) in enumerate(zip(asked, topics, strict=True)):
         decide = partial(_deleted, state, topic, partial(put, index))
-        if topic is None or named[topic.topic_id] > 1:
+        if topic is not None and topic.name in INTERNAL_TOPICS:
+            decide(RESERVED)
+        elif topic is None or named[topic.topic_id] > 1:
             decide(DUPLICATE if topic is not None else _delete_problem(state, unsure))
         else:
             make = partial(_delete_command, broker, state, topic.topic_id)

@@ -16,6 +16,12 @@ from tests.broker.fakes import FakeReply
 from wire.apis import encode_request
 from wire.error_codes import ErrorCode
 from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from wire.messages.topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from wire.records.batch import TRANSACTIONAL_BIT, Compression, Record
 from wire.records.batch_writer import build_batch
 from wire.records.write_tokens import CHUNK_END
@@ -124,6 +130,20 @@ def test_nobody_is_named_where_nobody_is_known() -> None:
     answer = world.produce(1, 0, batch("a"))
     assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert answer.current_leader is None
+
+
+def test_the_names_of_the_clusters_own_topics_are_reserved() -> None:
+    """No client makes one, or deletes the one that every node reads."""
+    world = DataWorld()
+    world.run(CreateTopic(LOAD_TOPIC, bytes(15) + b"\x07", 1))
+    wanted = [CreatableTopic(name, 1, 1) for name in ("__evenkeel_mine", LOAD_TOPIC)]
+    made = world.ask(1, CreateTopicsRequest(wanted, 5_000), 7).topics
+    assert [one.error_code for one in made] == [ErrorCode.INVALID_TOPIC_EXCEPTION] * 2
+    assert "begin with __evenkeel_" in made[0].error_message
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(LOAD_TOPIC)], timeout_ms=5_000)
+    (gone,) = world.ask(1, request, 6).responses
+    assert gone.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert world[1].registry.topic(LOAD_TOPIC) is not None
 
 
 def test_the_clusters_own_topics_are_for_its_nodes() -> None:

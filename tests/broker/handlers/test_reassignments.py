@@ -139,7 +139,7 @@ def test_nodes_that_cannot_have_it_are_refused_by_name(five: World) -> None:
         ([2, 3, 9], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "there is no node 9"),
         ([2, 3, 5], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "node 5 is leaving"),
         ([2, 3, 3], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "once"),
-        ([], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "on some"),
+        ([], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "at least one"),
         ([2, 3], ErrorCode.INVALID_REPLICATION_FACTOR, "3 members"),
         ([1, 2, 3, 4], ErrorCode.INVALID_REPLICATION_FACTOR, "3 members"),
     ):

@@ -235,7 +235,7 @@ async def test_B16_while_nobody_answers_it_waits(room: Room, autojump_clock: Jum
 
 async def test_what_cannot_be_a_slice_is_refused(room: Room, autojump_clock: Jumps) -> None:
     for task, count in (("t/3", 3), ("t", 1), ("t/x", 2)):
-        with pytest.raises(ConfigurationError, match="not one of"):
+        with pytest.raises(ConfigurationError, match="is not one of"):
             await room.read(1, task, count)
     room.ledger.value = b"page 17"
     with pytest.raises(ConfigurationError, match="cannot be read"):

@@ -141,6 +141,20 @@ def test_who_begins_a_new_life_has_to_say_anew_what_it_has() -> None:
     assert is_able(one.replica, one.now, NodeId(3)), "the same life, another link"
 
 
+def test_who_said_that_it_does_not_vote_while_we_could_not_either_is_not_counted() -> None:
+    """It got no answer. Added all the same it left a group of four with two that vote, for ever
+    (whole nodes, seed 72: the second of them had lost its directory)."""
+    one = heard_master()
+    told(one, 3, 1)
+    one.replica.verified.clear()
+    assert not one.give(3, RejoinAsk(GROUP, LIFE)).after
+    one.verify()
+    assert not is_able(one.replica, one.now, NodeId(3))
+    assert change(one, 0, 1, 2, 3)[0] == (
+        "the new member is not heard, not caught up, or does not vote"
+    )
+
+
 def test_nobody_is_removed_if_too_few_able_ones_are_left() -> None:
     one = heard_master()
     one.give(2, RejoinAsk(GROUP, LIFE))

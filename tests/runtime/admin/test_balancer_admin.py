@@ -199,7 +199,7 @@ async def test_published_weights_are_planned_by(cluster: Cluster, operator: Oper
     weights = {str(group): 6_000 for group in operator.placement()} | {str(group): 100}
     body = {"source": "spark", "computed_wall_ms": now_ms - 301_000, "weights": weights}
     await done(operator, "/admin/weights", body)
-    assert "not believed" in balance_view.show((await operator.get("/balancer")).json())
+    assert "ignored" in balance_view.show((await operator.get("/balancer")).json())
     await done(operator, "/admin/weights", body | {"computed_wall_ms": now_ms})
     await done(operator, "/admin/policy", {"evenness": "weight"})
     plan = await done(operator, "/admin/plan", {})

@@ -36,6 +36,16 @@ def test_what_differs_is_said_once_and_named_as_long_as_it_does() -> None:
     assert [one["peer"] for one in recorder.said("lease settings are the same again")] == [A]
 
 
+@pytest.mark.parametrize("at", range(3))
+def test_no_peer_says_what_no_configuration_can(at: int) -> None:
+    most = 24 * 3600 * 1000
+    assert LeaseTerms.decode(memoryview(LeaseTerms(most, most, most).encode()))
+    numbers = [most] * 3
+    numbers[at] = most + 1
+    with pytest.raises(PeerError, match="lease settings"):
+        LeaseTerms.decode(memoryview(LeaseTerms(*numbers).encode()))
+
+
 def test_terms_travel() -> None:
     assert LeaseTerms.decode(memoryview(WIDER.encode())) == WIDER
     assert LeaseTerms.decode(memoryview(WIDER.encode() + b"of a later version")) == WIDER
