@@ -38,12 +38,15 @@ class _Lane:
 
 
 class PlainProducer(KafkaClient):
-    def __init__(self, world: Surroundings, address: int) -> None:
+    """`timeout_ns`: so long it waits for an answer."""
+
+    def __init__(self, world: Surroundings, address: int, *, timeout_ns: int = TIMEOUT_NS) -> None:
         super().__init__(world, "pipeliner", address, START_NS_MAX)
         self._lanes = [
             _Lane(p, self._anybody(), Sending(world.partition_logs, world.statistics, address, p))
             for p in range(world.options.partitions)
         ]
+        self._timeout_ns = timeout_ns
         self._acks = self._chance.choice(ACKS)
 
     def _act(self) -> None:
@@ -79,7 +82,7 @@ class PlainProducer(KafkaClient):
         def answered(response: AnyResponse) -> None:
             self._on_answer(lane, attempt, response)
 
-        self._caller.call(lane.target, request, PRODUCE_VERSION, TIMEOUT_NS, answered)
+        self._caller.call(lane.target, request, PRODUCE_VERSION, self._timeout_ns, answered)
 
     def _on_answer(self, lane: _Lane, attempt: Attempt, response: AnyResponse) -> None:
         lane.under_way.remove(attempt)

@@ -64,11 +64,14 @@ class _Lane:
 
 
 class Producer(KafkaClient):
-    def __init__(self, world: Surroundings, address: int) -> None:
+    """`timeout_ns`: so long it waits for what becomes of a batch."""
+
+    def __init__(self, world: Surroundings, address: int, *, timeout_ns: int = TIMEOUT_NS) -> None:
         super().__init__(world, "producer", address, START_NS_MAX)
         self._lanes = [_Lane(p, self._anybody()) for p in range(world.options.partitions)]
         self._who = address
         """Changes when it begins anew under another id, as a restarted application does."""
+        self._timeout_ns = timeout_ns
         self._producer_id, self._epoch = NO_PRODUCER_ID, -1
         self._asking = self._ready = False
 
@@ -166,7 +169,7 @@ class Producer(KafkaClient):
                 ) -> None:
                     self._on_answer(lane, batch, response, is_first=is_first)
 
-                self._caller.call(lane.target, request, PRODUCE_VERSION, TIMEOUT_NS, answered)
+                self._caller.call(lane.target, request, PRODUCE_VERSION, self._timeout_ns, answered)
 
     def _on_answer(
         self, lane: _Lane, batch: _Batch, response: AnyResponse, *, is_first: bool

@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from paxos.ids import MS, NodeId
+from balancer.registry.commands import MergePlacement
+from paxos.ids import MS, GroupId, NodeId
 from simulator.clients.member import Member
 from simulator.environment.dice import between
 from simulator.environment.violation import Violation
 from simulator.whole.host import Host
-from simulator.whole.nemesis import Hurt, Strikes
+from simulator.whole.nemesis import Hurt, Strikes, nothing
 from simulator.whole.options import Fault
 
 LOOK_NS: Final = 100 * MS
@@ -17,6 +18,13 @@ STOP_NS_MAX: Final = 60_000 * MS
 """Draining, and each thread that is waited for; a disk that hangs, and stopped processes."""
 AWAY_MS_MAX: Final = 10_000
 """So long a consumer stays away that has died: its group must find that out by itself."""
+MOVE_LOOK_NS: Final = MS
+MOVE_NS: Final = 3_000 * MS
+"""A move that takes longer is not waited for."""
+AFTER_MS: Final = 40
+"""At most so long after the new master took the group it is hit."""
+CUT_MS: Final = (2_500, 6_500)
+"""Some longer than what is forwarded is waited for (runtime.engine.forwarding), some shorter."""
 CALM: Final = frozenset({Fault.STOP, Fault.ROLL, Fault.MEMBER_DIES, Fault.MEMBER_STALLS})
 """Where nothing else happens, whoever stops has given all its masters away."""
 
@@ -131,3 +139,63 @@ class Operations(Strikes):
             ns = between(self._chance, 200, 6_000) * MS
             self._note("a member stalls", member.address, ns)
             member.stall(ns)
+
+
+class Moves(Strikes):
+    """Strikes at the moment a group moves: its new master is cut off, from all or from the old one,
+    in one direction or both, or loses its connections, while the old one forwards to it what its
+    clients had sent before they knew. What is forwarded then is chosen late, or its outcome is
+    heard of late or never: whoever is told that it was not done must be right.
+    """
+
+    name = "moves"
+
+    def _all(self) -> Mapping[Fault, Callable[[], None]]:
+        return {Fault.CUT_TAKER: self._move}
+
+    def _move(self) -> None:
+        """An operator has a group's master somewhere else."""
+        world, chance = self._world, self._chance
+        asked = chance.choice([*world.nodes.values()])
+        group = GroupId(1 + chance.randrange(world.options.groups))
+        taker = world.nodes[NodeId(chance.choice(world.addresses))]
+        if asked.node is not None and not self._leads(taker, group):
+            self._note("move", group, taker.me)
+            client = asked.node.client
+            asked.do(partial(client.propose, MergePlacement(None, group, taker.me), nothing))
+            giver = next((one for one in world.nodes.values() if self._leads(one, group)), asked)
+            self._wait(taker, giver, group, world.loop.now_ns + MOVE_NS)
+
+    def _wait(self, taker: Host, giver: Host, group: GroupId, until_ns: int) -> None:
+        loop = self._world.loop
+        if self._leads(taker, group):
+            loop.after(between(self._chance, 0, AFTER_MS) * MS, self._hit, taker, giver)
+        elif loop.now_ns < until_ns and not self._world.healed:
+            loop.after(MOVE_LOOK_NS, self._wait, taker, giver, group, until_ns)
+
+    @staticmethod
+    def _leads(host: Host, group: GroupId) -> bool:
+        replica = None if host.node is None else host.node.multi.replicas.get(group)
+        return replica is not None and replica.lease.holder == host.me
+
+    def _hit(self, taker: Host, giver: Host) -> None:
+        world, chance = self._world, self._chance
+        if world.healed or taker.machine is None:
+            return
+        world.statistics["new masters hit"] += 1
+        if chance.random() < 0.25:
+            self._note("reset at its taking", taker.me)
+            for stream in [*taker.machine.streams]:
+                stream.incoming.break_off()
+                stream.outgoing.break_off()
+            return
+        others = [one for one in world.addresses if one != taker.address]
+        if chance.random() < 0.5:
+            others = [giver.address]
+        links = [(taker.address, one) for one in others]
+        if chance.random() < 0.5:
+            links += [(one, taker.address) for one in others]
+        self._note("cut at its taking", taker.me, links)
+        world.links.cut.update(links)
+        after_ms = between(chance, *CUT_MS)
+        world.loop.after(after_ms * MS, partial(world.links.cut.difference_update, links))

@@ -44,6 +44,7 @@ class Fault(Enum):
     DAMAGE = "files below a running node"
     OTHER_VERSION = "a node is started with another version"
     WRONG_CLOCK = "a wall clock is far off"
+    CUT_TAKER = "a new master is cut off as it takes its group"
 
 
 FIRST: Final = tuple(Fault)[: tuple(Fault).index(Fault.PLACES) + 1]
@@ -91,6 +92,9 @@ class WholeOptions:
     families: tuple[str, ...] = ()
     """Producers that behave as well-known ones do (simulator.whole.clients.families)."""
     liars: int = 0
+    patience_ms: int = 1_500
+    """So long producers wait for an answer. Clients wait for 30 s: only who waits for longer
+    than a node waits for another one hears what it makes of that."""
 
     @property
     def heal_at_ns(self) -> int:
@@ -147,4 +151,5 @@ def draw(seed: int) -> WholeOptions:
         dead_after_ms=later.choice((2_000, 5_000)),
         families=tuple(kinds.sample(sorted(FAMILIES), kinds.choice((0, 1, 1, 2, 2, 3)))),
         liars=kinds.choice((0, 0, 1)),
+        patience_ms=dice(seed, "patience").choice((1_500, 1_500, 5_000)),
     )

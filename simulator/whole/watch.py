@@ -35,7 +35,12 @@ TOLD_S: Final = 3
 ONE_READ_BYTES: Final = 256 * 1024
 """What comes with one read from a socket is taken, whatever the bound is."""
 STARVED_NS: Final = 12_000 * MS
-COUNTED: Final = frozenset(FIRST) | {Fault.MEMBER_DIES, Fault.MEMBER_STALLS, Fault.STOP}
+COUNTED: Final = frozenset(FIRST) | {
+    Fault.MEMBER_DIES,
+    Fault.MEMBER_STALLS,
+    Fault.STOP,
+    Fault.CUT_TAKER,
+}
 """Worlds with other faults have holes of other causes: members that change, logs that are lost."""
 
 

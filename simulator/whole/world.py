@@ -62,7 +62,7 @@ from simulator.whole.links import WorldLinks
 from simulator.whole.machine import Lan
 from simulator.whole.membership import Membership
 from simulator.whole.nemesis import Nemesis
-from simulator.whole.operations import Operations
+from simulator.whole.operations import Moves, Operations
 from simulator.whole.options import Fault, WholeOptions
 from simulator.whole.watch import Watch
 from storage.errors import DirectoryRefused, DiskFull, StorageError, StorageFailed, WalDamaged
@@ -127,7 +127,7 @@ class World:
         self.membership = Membership(self)
         damage = Damage(self, self.membership)
         self.watch = Watch(self)
-        self.strikes = (self.nemesis, self.operations, self.membership, damage)
+        self.strikes = (self.nemesis, self.operations, self.membership, damage, Moves(self))
 
     def _host(self, node: NodeId) -> Host:
         options, seed = self.options, self.options.seed
@@ -151,8 +151,12 @@ class World:
     def _clients(self) -> Sequence[AnyClient]:
         options = self.options
         world: Any = self
+        patience_ns = options.patience_ms * MS
         return [
-            *(Producer(world, PRODUCERS + number) for number in range(options.producers)),
+            *(
+                Producer(world, PRODUCERS + number, timeout_ns=patience_ns)
+                for number in range(options.producers)
+            ),
             Reader(world, READER),
             *(Member(world, MEMBERS + number) for number in range(options.consumers)),
             *(Writer(world, WRITERS + 2 * number) for number in range(options.writers)),
@@ -160,7 +164,10 @@ class World:
             *([RecreatedTopic(world, REBORN, LATE_NS)] if options.reborn else []),
             *([KeyedTopic(world, KEYED)] if options.compacted else []),
             *([Trimmer(world, TRIMMER)] if options.trimmed else []),
-            *(PlainProducer(world, PIPELINERS + number) for number in range(options.pipeliners)),
+            *(
+                PlainProducer(world, PIPELINERS + number, timeout_ns=patience_ns)
+                for number in range(options.pipeliners)
+            ),
             *(
                 FamilyProducer(world, OF_FAMILIES + number, family)
                 for number, family in enumerate(options.families)

@@ -12,6 +12,17 @@ from tests.simulator.whole.test_worlds import small
 S = 1_000 * MS
 PLAIN = dict(operators=0, pipeliners=0, consumers=0)
 BUSY = dict(producers=3, client_think_ns=50 * MS, client_window=4, segment_bytes=64 << 10)
+MOVING = dict(
+    **{**BUSY, "producers": 1, "client_think_ns": 20 * MS},
+    pipeliners=3,
+    fault_gap_ns=400 * MS,
+    lease_ms=1_500,
+    groups=1,
+    writers=0,
+    liars=0,
+    families=(),
+)
+"""Groups move all the time, and clients do not stop for that."""
 
 
 @pytest.mark.parametrize(
@@ -34,6 +45,12 @@ BUSY = dict(producers=3, client_think_ns=50 * MS, client_window=4, segment_bytes
             {Fault.DAMAGE, Fault.WRONG_CLOCK, Fault.OTHER_VERSION},
             {"trimmed": True, "compacted": True, "producers": 2, "segment_bytes": 64 << 10},
             ("files damaged", "clocks far off", "trims by retention", "compacted topic read"),
+        ),
+        (
+            1,
+            {Fault.CUT_TAKER},
+            {**MOVING, "patience_ms": 5_000},
+            ("new masters hit",),
         ),
     ],
 )
@@ -75,6 +92,7 @@ def test_worlds_are_clean(
         ),
         ("drains-nothing", 2, {Fault.STOP}, {}, "drain"),
         ("any-format-is-spoken", 1, {Fault.OTHER_VERSION}, {}, "formats"),
+        ("lost-forwards-are-refused", 0, {Fault.CUT_TAKER}, MOVING, "duplicate"),
     ],
 )
 def test_planted_bugs_are_found(
