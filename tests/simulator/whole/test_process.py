@@ -39,6 +39,34 @@ def test_sleepers_wake_in_the_order_of_their_times(bench: Bench) -> None:
     assert bench.said == [("short", 10.0), ("long", 20.0)]
 
 
+def test_who_waits_alone_goes_on_and_nobody_is_passed_by(bench: Bench) -> None:
+    """A thread that is the next one to do something is not switched out for that."""
+
+    def ticks() -> None:
+        for _ in range(3):
+            bench.threads.sleep(0.01)
+            bench.say("tick")
+
+    bench.loop.at(15 * MS, bench.say, "event")
+    bench.loop.at(30 * MS, bench.say, "before")  # due with the third tick, and asked for earlier
+    bench.threads.thread("a", ticks).start()
+    bench.run(25)
+    assert bench.said == [("tick", 10.0), ("event", 15.0), ("tick", 20.0)], "and no further"
+    bench.run()
+    assert bench.said[3:] == [("before", 30.0), ("tick", 30.0)]
+
+
+def test_who_waits_alone_and_is_stopped_goes_on_later(bench: Bench) -> None:
+    def ticks() -> None:
+        bench.process.stand_still(40 * MS)
+        bench.threads.sleep(0.01)
+        bench.say("tick")
+
+    bench.threads.thread("a", ticks).start()
+    bench.run()
+    assert bench.said == [("tick", 40.0)]
+
+
 def test_a_core_does_one_thing_at_a_time(bench: Bench) -> None:
     def busy() -> None:
         bench.process.charge(30 * MS)
