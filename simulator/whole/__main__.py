@@ -12,6 +12,8 @@ from simulator.whole.swarm import run_seeds, run_world
 
 RERUN_EVERY: Final = 25
 """Of so many worlds one runs a second time, in another process, and must be the same."""
+TOLD_EVERY: Final = 50
+"""Worlds: a long run says how far it is."""
 
 
 def main() -> int:
@@ -60,6 +62,8 @@ def _run_all(seeds: range, jobs: int) -> int:
             failed.append(verdict.seed)
             print(f"seed {verdict.seed} at {verdict.simulated_s:.1f} s: {verdict.failure}")
             print(f"  replay: python -m simulator.whole --seed {verdict.seed}", flush=True)
+        if len(digests) % TOLD_EVERY == 0:
+            print(f"{len(digests)} worlds, {len(failed)} failed, {cpu_s:.0f} CPU s", flush=True)
     for again in run_seeds([seed for seed in seeds if seed % RERUN_EVERY == 0], jobs):
         if digests[again.seed] != again.digest:
             failed.append(again.seed)
