@@ -44,6 +44,8 @@ class Caller:
         self._connection = 0
         self._connections: dict[int, tuple[int, int, int]] = {}
         """Target -> its connection, the number of the next frame on it, and the target's life."""
+        self._early: dict[int, Answer] = {}
+        """Answers that have come before those to earlier requests of their connection."""
         self._refusals: dict[int, set[int]] = {}
         """Of a connection: which of its refusals were heard of."""
         world.network.attach(address, self.deliver)
@@ -85,11 +87,25 @@ class Caller:
         if not what.frame:
             self._disconnect(source, what.connection)
             return
-        self._refusals.setdefault(what.connection, set()).update(what.refusals)
-        frame = memoryview(what.frame)[4:]
-        call = self._calls.pop(response_correlation_id(frame), None)
-        if call is not None:  # the network may repeat an answer
+        number = response_correlation_id(memoryview(what.frame)[4:])
+        if number in self._calls:  # the network may repeat an answer
+            self._early[number] = what
+            self._read(what.connection)
+
+    def _read(self, connection: int) -> None:
+        """What has come in the order of the requests: TCP and nodes let no answer overtake another,
+        so nobody can have heard of a refusal before he has heard what became of what he sent
+        before."""
+        while (oldest := self._oldest(connection)) in self._early:
+            what, call = self._early.pop(oldest), self._calls.pop(oldest)
+            self._refusals.setdefault(connection, set()).update(what.refusals)
+            frame = memoryview(what.frame)[4:]
             call.answered(decode_response(call.api_key, call.version, frame))
+
+    def _oldest(self, connection: int) -> int:
+        """The number of the first request that is not answered; 0: all are."""
+        under_way = (n for n, call in self._calls.items() if call.connection == connection)
+        return next(under_way, 0)
 
     def _timed_out(self, number: int) -> None:
         call = self._calls.get(number)
@@ -102,6 +118,7 @@ class Caller:
             self._refusals.pop(connection, None)
         lost = [n for n, call in self._calls.items() if call.connection == connection]
         for number in lost:
+            self._early.pop(number, None)
             self._calls.pop(number).answered(None)
 
 
