@@ -138,7 +138,7 @@ class GroupsSection:
         12, 1, 1024, "Paxos groups for data; group 0, the registry, comes on top"
     )
     replicas: int = int_field(
-        3, 1, REPLICAS_MAX, "how many nodes keep each group, of those the cluster began with"
+        3, 1, REPLICAS_MAX, "how many nodes keep each Paxos group, of those the cluster began with"
     )
     founders: str = attrs.field(
         default="",
@@ -185,7 +185,7 @@ class LeaseSection:
 class PaxosSection:
     SECTION: ClassVar = "paxos"
     window: int = int_field(
-        8, 1, WINDOW_MAX - 1, "slots a master may have under way at once in one group"
+        8, 1, WINDOW_MAX - 1, "slots a master may have under way at once in one Paxos group"
     )
     entry_bytes_max: int = int_field(
         1 * MIB, 1 * KIB, ENTRY_BYTES_MAX, "batching stops here; one larger request goes alone"
@@ -254,7 +254,7 @@ class StorageSection:
         256 * MIB,
         64 * KIB,
         1 << 40,
-        "logged between two checkpoints of a group: what a start reads",
+        "logged between two checkpoints of a Paxos group: what a start reads",
     )
     checkpoint_records: int = int_field(
         200_000, 100, 1 << 40, "the same in records of the log; what comes first counts"
@@ -305,13 +305,15 @@ class BalancerSection:
     token_ms: int = int_field(5000, 100, DAY_MS, "how long the right to steal is lent to a node")
     hold_down_ms: int = int_field(3000, 0, DAY_MS, "a node that has just started is no target yet")
     mute_ms: int = int_field(
-        5000, 0, DAY_MS, "a group whose steal failed is left alone for this long"
+        5000, 0, DAY_MS, "a Paxos group whose steal failed is left alone for this long"
     )
-    dead_after_ms: int = int_field(15_000, 100, DAY_MS, "a node gone for longer loses its groups")
+    dead_after_ms: int = int_field(
+        15_000, 100, DAY_MS, "a node gone for longer loses its Paxos groups"
+    )
     replace_after_s: int = int_field(
         600, 1, 365 * 24 * 3600, "what a node had that is gone for longer is copied to others"
     )
-    replica_moves_max: int = int_field(4, 1, 64, "groups whose members change at once")
+    replica_moves_max: int = int_field(4, 1, 64, "Paxos groups whose members change at once")
     load_interval_ms: int = int_field(5000, 0, DAY_MS, "between two reports of load; 0: none")
     uneven_for_ms: int = int_field(
         20_000, 0, DAY_MS, "by weight: so long a node is above its share before a plan is made"

@@ -32,7 +32,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
             "for index, (_, group) in enumerate(topic.partitions):",
             "for index, (_, group) in ():",
         ),
-        tests="tests/balancer/registry",
+        tests="tests/balancer/test_registry.py",
     ),
     "retention-takes-half": mutant(
         "retention",
@@ -89,12 +89,12 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "formats of links",
         "nodes of two versions talk to each other",
         (handshake._check_formats, "if frames != FORMAT or", "if"),
-        tests="tests/runtime/membership/test_handshake.py",
+        tests="tests/runtime/membership/test_greeting.py",
     ),
     "every-clock-is-trusted": mutant(
         "R12",
         "a node acts by its clock, whatever its peers' say",
         (Clock.now, "self.trust.trusted)", "True)"),
-        tests="tests/paxos/clocks",
+        tests="tests/runtime/system/test_clock.py",
     ),
 }
