@@ -160,9 +160,7 @@ def _move(options: Any) -> int:  # noqa: ANN401
     body = {"group": options.group, "node": options.node}
     answer = _asked(options, "POST", "/admin/move", body)
     group = f"Paxos group {options.group}"
-    done = (
-        f"{group} is left to the planner again" if options.unpin else f"{group} is pinned to node "
-    )
+    done = f"{group} is the planner's again" if options.unpin else f"{group} is pinned to node "
     return _done(done if options.unpin else f"{done}{options.node}", answer)
 
 

@@ -174,7 +174,9 @@ class Slow:
     @staticmethod
     def make(faults: Path, *nodes: int) -> None:
         for node in nodes:
-            (faults / str(node) / "slow-sync").write_text(str(SLOW_MS))
+            order = faults / str(node) / "slow-sync"
+            order.with_suffix(".tmp").write_text(str(SLOW_MS))
+            order.with_suffix(".tmp").replace(order)  # a node may read it at any moment
 
     def well(self, *nodes: int) -> None:
         for node in nodes:

@@ -322,7 +322,7 @@ async def test_a_commit_that_comes_late_does_not_set_the_next_owner_back(
     refused: list[CommitError] = []
 
     async def commit() -> None:
-        with pytest.raises(CommitError, match="the group has moved on") as error:
+        with pytest.raises(CommitError, match="the consumer group has rebalanced") as error:
             await late.consumer.commit()
         refused.append(error.value)
 
