@@ -7,7 +7,7 @@ what lies before them is copied into cold data, and they come from a peer, as an
 cannot be copied (broker.lifecycle.tiering). Found by the worlds (whole nodes, seed 31).
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from broker.lifecycle.tiering import Tiering
@@ -18,6 +18,8 @@ from storage.format import Place
 
 LOOK_EVERY_NS: Final = 1_000 * MS
 """While there are any: peers may be away, and the disk full."""
+LOOKS_PER_TICK: Final = 1_000
+"""Whether a batch of one partition lies in one damaged place: a millisecond's work."""
 
 
 class DamagedBatches:
@@ -29,23 +31,40 @@ class DamagedBatches:
         self._looked_ns = -LOOK_EVERY_NS
         self._damage_seen = 0
         """So many damaged places, and no batch is read from any of them."""
+        self._looking: Iterator[None] = iter(())
 
     def tick(self, now_ns: int) -> None:
-        damage = self._wal.known_damage
-        if len(damage) == self._damage_seen or now_ns - self._looked_ns < LOOK_EVERY_NS:
+        """A piece of the work: there may be many partitions, and many damaged places."""
+        for _ in self._looking:
             return
-        self._looked_ns = now_ns
-        if not self._look(damage):
-            self._damage_seen = len(damage)
+        if (
+            len(self._wal.known_damage) != self._damage_seen
+            and now_ns - self._looked_ns >= LOOK_EVERY_NS
+        ):
+            self._looked_ns = now_ns
+            self._looking = self._look(sorted(self._wal.known_damage))
+            next(self._looking, None)
 
-    def _look(self, damage: Set[tuple[Place, Place]]) -> bool:
-        """Whether any batch is read from these places; those that are shall leave the log."""
-        found = False
-        for group, machine in self._machines.items():
-            for uid, state in machine.partitions.items():
-                ends = [end for start, end in damage if state.index.lies_within(start, end)]
-                if ends:
-                    found = True
-                    if not self._repairs.learns_again(group):
-                        self._tiering.tier_early(group, uid, max(ends))
-        return found
+    def _look(self, damage: Sequence[tuple[Place, Place]]) -> Iterator[None]:
+        """Batches that are read from these places shall leave the log. Yields now and then."""
+        found, looks = False, 0
+        machines = self._machines
+        every = [(group, uid) for group, one in machines.items() for uid in one.partitions]
+        for group, uid in every:
+            below = 0
+            for start, end in damage:
+                machine = machines.get(group)  # what was there before others had their turn
+                state = None if machine is None else machine.partitions.get(uid)
+                if state is None:
+                    break
+                if state.index.lies_within(start, end):
+                    below = max(below, end)
+                looks += 1
+                if looks % LOOKS_PER_TICK == 0:
+                    yield
+            if below:
+                found = True
+                if not self._repairs.learns_again(group):
+                    self._tiering.tier_early(group, uid, below)
+        if not found:
+            self._damage_seen = len(damage)

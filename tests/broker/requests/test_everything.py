@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import pytest
 
+from broker.requests.steps import Steps
+from tests.broker.fakes import FakeReply
 from tests.broker.hostile_list import Dear, _frame
 from tests.broker.requests.test_stretches import TRIES, Measured, slowness
 from tests.broker.requests.test_stretches import (
@@ -40,6 +42,22 @@ def everything(key: int, api: Api) -> Iterator[Dear]:
             yield Dear(f"{api.name} v{version}", api, version, _frame(request, version))
 
 
+class Reading(FakeReply):
+    """Whether its connection is read on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = 0
+        self.ever = False
+
+    def stop_reading(self) -> None:
+        self.held += 1
+        self.ever = True
+
+    def read_on(self) -> None:
+        self.held -= 1
+
+
 @pytest.fixture(scope="module")
 def measured() -> Measured:
     made = Measured()
@@ -72,3 +90,33 @@ def test_nobody_waits_for_who_asks_for_everything(measured: Measured, dear: Dear
             break
         longest = min(longest, measured.longest_ms(dear))
     assert longest <= allowed
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_more_is_read_of_a_connection_while_steps_are_left(fails: bool) -> None:
+    """Else hundreds of its requests would each hold what they have found so far."""
+    reply = Reading()
+    said: list[str] = []
+
+    def work() -> Iterator[None]:
+        yield
+        assert not fails
+        yield
+
+    def on_bug(what: str, _error: Exception) -> None:
+        said.append(what)
+
+    steps = Steps(reply, work(), lambda: said.append("done"), on_bug)
+    assert steps.next_portion()
+    assert reply.held == 1
+    if not fails:
+        assert steps.next_portion()
+        assert reply.held == 1
+    assert not steps.next_portion()
+    assert (reply.held, said) == (0, ["a step of a request" if fails else "done"])
+
+
+def test_what_takes_one_step_stops_nobody() -> None:
+    reply = Reading()
+    assert not Steps(reply, iter(()), lambda: None, lambda *_: None).next_portion()
+    assert not reply.ever

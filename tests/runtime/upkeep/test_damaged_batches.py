@@ -7,7 +7,7 @@ import pytest
 
 from broker.state_machine.batch_index import BatchIndex
 from paxos.ids import GroupId
-from runtime.upkeep.damaged_batches import LOOK_EVERY_NS, DamagedBatches
+from runtime.upkeep.damaged_batches import LOOK_EVERY_NS, LOOKS_PER_TICK, DamagedBatches
 
 SIZE: Final = 100
 A, B = GroupId(1), GroupId(2)
@@ -73,6 +73,19 @@ def test_what_is_learned_again_by_its_slot_stays_in_the_log() -> None:
     assert world.look() == [(B, 20, 1100)]
     world.learning.clear()
     assert world.look() == [(A, 10, 1100), (B, 20, 1100)]
+
+
+def test_much_damage_takes_many_ticks() -> None:
+    """The loop has other things to do; the last place is found all the same."""
+    world = World(a=index(1000), b=index(10**9))
+    world.damage |= {(start, start + 1) for start in range(2000, 2000 + LOOKS_PER_TICK)}
+    world.damage.add((10**9, 10**9 + 1))
+    assert world.look() == []
+    asked, ticks = [], 0
+    while not asked:
+        asked, ticks = world.look(), ticks + 1
+    assert asked == [(B, 20, 10**9 + 1)]
+    assert ticks == 2
 
 
 def test_batches_that_were_relocated_are_not_in_order() -> None:
