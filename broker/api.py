@@ -35,7 +35,7 @@ from broker.handlers.topics import (
 from broker.ports import Reply
 from broker.requests.context import Broker
 from broker.requests.guard import report_bug
-from broker.requests.refusals import refuse
+from broker.requests.refusals import refuse, whole_refusal
 from broker.requests.request import Request
 from wire.apis import (
     APIS,
@@ -43,6 +43,8 @@ from wire.apis import (
     RequestHeader,
     UnsupportedVersion,
     decode_request,
+    decode_request_prefix,
+    encode_response,
     encode_unsupported,
     parse_request_header,
 )
@@ -95,12 +97,14 @@ ON_LOOP_BYTES: Final = 32 * 1024
 """Longer requests are decoded aside: a megabyte may hold a quarter of a million things. A Produce
 is decoded at once, for most of it are records, which are not looked at; of other things it may hold
 few (wire.messages.produce)."""
+BYTES_OF_A_THING: Final = 16
+"""At least, where a request names much: a guess at how much there is to say in its answer."""
 
 
-def _decoded(header: RequestHeader, frame: memoryview) -> object:
+def _decoded(decode: Callable[[memoryview], object], frame: memoryview) -> object:
     """The request, or what is wrong with it."""
     try:
-        return decode_request(header, frame)
+        return decode(frame)
     except ProtocolError as error:
         return error
 
@@ -140,7 +144,7 @@ class ApiTable:
                 self._close(f"api key {header.api_key} is not served", reply)
                 return
             if len(frame) > ON_LOOP_BYTES and header.api_key != _PRODUCE:
-                self._decode_in_background(header, handler, frame, client_host, reply)
+                self._handle_large(handler, header, frame, client_host, reply)
                 return
             message = decode_request(header, frame)
         except ProtocolError as error:
@@ -148,16 +152,30 @@ class ApiTable:
             return
         self._handle(handler, Request(header, message, frame, owned, client_host, reply))
 
-    def _decode_in_background(
+    def _handle_large(
         self,
-        header: RequestHeader,
         handler: Handler,
+        header: RequestHeader,
         frame: memoryview,
         client_host: str,
         reply: Reply,
     ) -> None:
-        """Decode what may hold very many things in the helper thread, when there is room for it:
-        what follows waits."""
+        def serve(message: object, kept: memoryview, end: Callable[[], None]) -> bool:
+            request = Request(header, message, kept, True, client_host, reply)
+            return self._handle(handler, request, end)
+
+        self._decode_in_background(frame, partial(decode_request, header), reply, serve)
+
+    def _decode_in_background(
+        self,
+        frame: memoryview,
+        decode: Callable[[memoryview], object],
+        reply: Reply,
+        serve: Callable[[object, memoryview, Callable[[], None]], bool],
+    ) -> None:
+        """Decode in the helper thread what may hold very many things, when there is room for it.
+        What follows on the connection waits. `serve` gets the message, the frame that it refers to,
+        and what to call at its end if it returns True: it is not done with the message yet."""
         broker = self._broker
         kept = frame if len(frame) > OWNED_OVER_BYTES else memoryview(bytes(frame))
         reply.stop_reading()
@@ -169,16 +187,14 @@ class ApiTable:
                 reply.close("it has hung up")
                 end()
             else:
-                broker.background.submit(partial(_decoded, header, kept), done)
+                broker.background.submit(partial(_decoded, decode, kept), done)
 
         def done(message: object) -> None:
             reply.read_on()
             if isinstance(message, ProtocolError):
                 self._close(str(message), reply)
                 end()
-                return
-            request = Request(header, message, kept, True, client_host, reply)
-            if not self._handle(handler, request, end):
+            elif not serve(message, kept, end):
                 broker.background.submit(partial(_freed, [message]), lambda _: end())
 
         broker.request_memory.decode(len(kept), begin)
@@ -186,26 +202,37 @@ class ApiTable:
     def handle_over(
         self, size: int, frame: memoryview, owned: bool, client_host: str, reply: Reply
     ) -> None:
-        """Answer a request that was too long to be kept: `frame` is what there is of it, of a
-        Produce all but the records. As `handle_frame` else."""
+        """Refuse a request that was too long to be kept. `frame` is its prefix, of a Produce all
+        but the records. Where its API has no error for a whole request, what the prefix names is
+        refused. As `handle_frame` otherwise."""
         try:
             header = parse_request_header(frame)
             if isinstance(header, UnsupportedVersion):
                 self._refuse(header, reply)
                 return
-            produces = header.api_key == _PRODUCE
-            message = decode_request(header, frame) if produces else None
         except ProtocolError as error:
             self._close(str(error), reply)
             return
         self.refused += 1
         name = APIS[header.api_key].name
-        request = Request(header, message, frame, owned, client_host, reply)
-        if isinstance(message, ProduceRequest) and message.acks == 0:
-            self._close(f"{name} of {size} bytes, which nobody would be told of", reply)
-        else:
-            code = ErrorCode.MESSAGE_TOO_LARGE if produces else ErrorCode.INVALID_REQUEST
-            refuse(self._broker, request, code, f"{name} of {size} bytes is too large", 0)
+        text = f"{name} of {size} bytes is too large"
+        whole = whole_refusal(self._broker, header, ErrorCode.INVALID_REQUEST, text)
+        if whole is not None:
+            reply.complete(encode_response(header, whole))
+            return
+
+        def serve(message: object, kept: memoryview, _: Callable[[], None]) -> bool:
+            request = Request(header, message, kept, True, client_host, reply)
+            code = ErrorCode.INVALID_REQUEST
+            if isinstance(message, ProduceRequest):
+                code = ErrorCode.MESSAGE_TOO_LARGE
+                if message.acks == 0:
+                    reply.close(f"{text}, and acks=0 leaves no answer to say so")
+                    return False
+            refuse(self._broker, request, code, text, len(kept) // BYTES_OF_A_THING)
+            return False
+
+        self._decode_in_background(frame, partial(decode_request_prefix, header), reply, serve)
 
     def _handle(
         self, handler: Handler, request: Request, end: Callable[[], None] | None = None

@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from wire.codec.compiler import decoder, encoder
+from wire.codec.prefix import decode_prefix
 from wire.codec.primitives import FAILURES, Buffer, bad_length, read_tags, what_failed
 from wire.codec.schema import Versions
 from wire.error_codes import ErrorCode
@@ -457,6 +458,20 @@ def decode_request(header: RequestHeader, frame: memoryview) -> Request:
     key = header.api_key, header.api_version
     codec = _codecs.get(key) or _accepted_codec(*key)
     message: Request = codec.decode_request(frame, header.body_offset)
+    return message
+
+
+def decode_request_prefix(header: RequestHeader, prefix: memoryview) -> Request:
+    """What there is of a request whose frame was too long to keep (wire.codec.prefix).
+
+    Raises:
+        ProtocolError: if what there is of it is malformed.
+    """
+    api = APIS[header.api_key]
+    flexible = api.flexible(header.api_version)
+    message: Request = decode_prefix(
+        api.request, header.api_version, flexible=flexible, view=prefix, pos=header.body_offset
+    )
     return message
 
 

@@ -52,8 +52,10 @@ DIRECT_OVER_BYTES: Final = 64 * KIB
 AFTER_LARGE_BYTES: Final = 16 * KIB
 """Room offered to the read that follows such a frame."""
 
-HEAD_BYTES: Final = 2048
-"""Kept of a frame that is too long: the header of a request is shorter."""
+PREFIX_BYTES: Final = 128 * KIB
+"""Kept of a frame that is too long, so that what it names can be refused by name."""
+OVER_ROOM_BYTES: Final = 2 * PREFIX_BYTES
+"""Room that such a frame takes while it goes by: what is kept, and once more while it grows."""
 PRODUCE_KEY: Final = 0
 
 _LENGTH: Final = struct.Struct(">I")
@@ -121,23 +123,23 @@ class Frame(NamedTuple):
 
 
 class _Over:
-    """A frame that is too long, of which its head is kept, or of a Produce all but the records."""
+    """A frame that is too long: its prefix is kept, or all of a Produce but the records."""
 
     def __init__(self, size: int, key: int) -> None:
         self.size = self.left = size
         self._produce = OversizedProduce() if key == PRODUCE_KEY else None
-        self._head = bytearray()
+        self._prefix = bytearray()
 
     def feed(self, data: memoryview) -> None:
         self.left -= len(data)
         if self._produce is not None:
             self._produce.feed(data)
-        elif len(self._head) < HEAD_BYTES:
-            self._head += data[: HEAD_BYTES - len(self._head)]
+        elif len(self._prefix) < PREFIX_BYTES:
+            self._prefix += data[: PREFIX_BYTES - len(self._prefix)]
 
     @property
     def kept(self) -> bytearray:
-        return self._head if self._produce is None else self._produce.kept
+        return self._prefix if self._produce is None else self._produce.kept
 
 
 class FrameAssembler:
@@ -214,7 +216,8 @@ class FrameAssembler:
                 if not self._pass_by(over):
                     return
                 self.over, self._over = over.size, None
-                yield Frame(memoryview(bytes(over.kept)), True)
+                self._room.end(OVER_ROOM_BYTES)
+                yield Frame(memoryview(over.kept), True)
                 self.over = 0
                 continue
             there = self._stop - start - 4
@@ -252,6 +255,8 @@ class FrameAssembler:
     @property
     def holds_bytes(self) -> int:
         """Room that an unfinished large frame has."""
+        if self._over is not None:
+            return OVER_ROOM_BYTES
         return self._large_size if self._large is not None else 0
 
     def shrink(self) -> None:
@@ -267,6 +272,9 @@ class FrameAssembler:
         if self._large is not None:
             self._room.end(self._large_size)
             self._large = None
+        if self._over is not None:
+            self._room.end(OVER_ROOM_BYTES)
+            self._over = None
         self._room.grow(-len(self._buffer))
         self._buffer = memoryview(b"")
         self._start = self._stop = self._filled = self.missing_room = 0
@@ -282,13 +290,21 @@ class FrameAssembler:
         if cap < size <= self.limits.read_over_max:
             key = _LENGTH_AND_KEY.unpack_from(self._buffer, self._start)[1] if there >= 2 else None
             if key is not None:
-                self._over = _Over(size, key)
-                self._start += 4
+                self._begin_over(size, key)
             return False
         if size > cap:
             signed = size - (1 << 32) if size >> 31 else size
             raise ProtocolError(f"a frame of {signed} bytes, at most {cap} allowed", "frame", 0)
         return True
+
+    def _begin_over(self, size: int, key: int) -> None:
+        """Let a frame that is too long go by, once there is room for what is kept of it."""
+        if self._room.begin(OVER_ROOM_BYTES):
+            self.missing_room = 0
+            self._over = _Over(size, key)
+            self._start += 4
+        else:
+            self.missing_room = OVER_ROOM_BYTES
 
     def _pass_by(self, over: "_Over") -> bool:
         """Let go by what has come of it; whether that was all."""

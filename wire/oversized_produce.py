@@ -1,23 +1,29 @@
 """A Produce request that is too large to keep, without its records: it says what to answer.
 
 The frame is read in pieces and discarded. Only a smaller frame of the same request remains, without
-any records. Decoded like any other, it says which partitions the request was for.
+any records. It says which partitions the request was for; where they take more than KEPT_BYTES_MAX,
+it breaks off (wire.codec.prefix reads it).
 """
 
 import struct
 from collections.abc import Generator
 from typing import Final
 
-from wire.codec.primitives import read_uvarint
+from wire.codec.primitives import Malformed, read_uvarint
 from wire.errors import ProtocolError
 
-KEPT_BYTES_MAX: Final = 256 * 1024
+KEPT_BYTES_MAX: Final = 128 * 1024
 FLEXIBLE_FROM: Final = 9
 _HEAD: Final = struct.Struct(">hhih")
 _INT: Final = struct.Struct(">i")
 _SHORT: Final = struct.Struct(">h")
 NO_RECORDS: Final = b"\x00\x00\x00\x00"
 NO_RECORDS_FLEXIBLE: Final = b"\x01"
+
+
+class _Full(Exception):
+    """More names than are kept."""
+
 
 Parser = Generator[int, bytes, None]
 """Yields how many bytes it wants next, or as a negative number how many to skip."""
@@ -35,7 +41,7 @@ class OversizedProduce:
     def feed(self, data: memoryview) -> None:
         """
         Raises:
-            ProtocolError: it is not a Produce request, or its names are too long.
+            ProtocolError: it is not a Produce request.
         """
         at = 0
         while at < len(data) and self._parser is not None:
@@ -59,10 +65,10 @@ class OversizedProduce:
             self._wants = self._parser.send(piece)
             while self._wants == 0:
                 self._wants = self._parser.send(b"")
-        except StopIteration:
+        except (StopIteration, _Full):
             self._parser = None
-        if len(self.kept) > KEPT_BYTES_MAX:
-            raise ProtocolError("a Produce whose names are too long", "frame", 0)
+        except Malformed as error:
+            raise ProtocolError(str(error), "ProduceRequest", len(self.kept)) from None
 
     # -- the layout -----------------------------------------------------------------------------
 
@@ -88,6 +94,8 @@ class OversizedProduce:
             yield from self._tags()
 
     def _keep(self, size: int) -> Generator[int, bytes, bytes]:
+        if len(self.kept) + size > KEPT_BYTES_MAX:
+            raise _Full
         piece = (yield size) if size else b""
         self.kept += piece
         return piece
@@ -114,8 +122,6 @@ class OversizedProduce:
             size = yield from self._count(flexible)
         else:
             size = max(0, int(_SHORT.unpack((yield from self._keep(2)))[0]))
-        if size > KEPT_BYTES_MAX:
-            raise ProtocolError("a name that is too long", "frame", 0)
         yield from self._keep(size)
 
     def _drop_records(self, flexible: bool) -> Generator[int, bytes, None]:
@@ -135,4 +141,4 @@ class OversizedProduce:
             self.kept += yield from self._varint()
             data = yield from self._varint()
             self.kept += data
-            yield from self._keep(min(read_uvarint(memoryview(data), 0)[0], KEPT_BYTES_MAX + 1))
+            yield from self._keep(read_uvarint(memoryview(data), 0)[0])

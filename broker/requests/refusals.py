@@ -1,146 +1,312 @@
-"""A request that is refused as a whole, in the format of its API: every item it names is refused.
+"""A request that is refused as a whole, in the format of its API.
 
-If a version has an error for the request itself, that is set as well. Nothing is looked up or
-decided; long answers are encoded in the background.
+Where a version has an error for the whole request, that says it; else every item that the request
+names is refused. Nothing is looked up or decided; long answers are encoded in the background.
 """
 
-from collections.abc import Callable, Mapping, Sized
-from functools import partial
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sized
+from typing import Any, Final, cast
+
+import attrs
 
 from broker.requests.context import Broker
 from broker.requests.request import Request
 from wire.apis import APIS, ApiKey, RequestHeader, Response, encode_response
-from wire.codec.primitives import FAILURES, Buffer, read_uvarint
+from wire.codec.primitives import Buffer
 from wire.codec.schema import fields_of
 from wire.error_codes import ErrorCode
-from wire.messages import configs, offsets, produce, topics
+from wire.messages import (
+    assigned_groups,
+    configs,
+    fetch,
+    group_admin,
+    leader_epochs,
+    list_offsets,
+    logs,
+    membership,
+    metadata,
+    offsets,
+    placement,
+    produce,
+    topics,
+)
 
 BACKGROUND_FROM: Final = 500
 """Writing an answer for this many items costs a millisecond."""
 
-Refuse = Callable[[Any, int, str], Any]
-"""The answer to a request: its message, the error and its words."""
+
+@attrs.frozen
+class Named:
+    """Items that a request names in its field `asked` and its answer in `answered`, as `item`s.
+
+    `names` maps what identifies an item in the request to where the answer says it; None stands for
+    an item that is a plain name or number. The error belongs to the items of `inner`, if any.
+    """
+
+    asked: str
+    answered: str
+    item: type[Any]
+    names: Mapping[str | None, str]
+    inner: "Named | None" = None
+    blank: Mapping[str, int] = attrs.field(factory=dict)
+    """What stands for "nothing" in the answer, where that is not the field's default."""
+
+    def refusals(self, message: Any, error: int, text: str) -> list[Any]:  # noqa: ANN401
+        asked: Iterable[Any] = getattr(message, self.asked) or ()
+        return [self._refusal(one, error, text) for one in asked]
+
+    def _refusal(self, one: Any, error: int, text: str) -> Any:  # noqa: ANN401
+        made = self.item(**self.blank)
+        for source, target in self.names.items():
+            setattr(made, target, one if source is None else getattr(one, source))
+        if self.inner is not None:
+            setattr(made, self.inner.answered, self.inner.refusals(one, error, text))
+            return made
+        _set_error(made, error, text)
+        return made
 
 
-def _create_topics(message: Any, error: int, text: str) -> topics.CreateTopicsResponse:  # noqa: ANN401
-    return topics.CreateTopicsResponse(
-        topics=[
-            topics.CreatableTopicResult(name=one.name, error_code=error, error_message=text)
-            for one in message.topics
-        ]
-    )
+_NAME: Final[Mapping[str | None, str]] = {"name": "name"}
+_TOPIC: Final[Mapping[str | None, str]] = {"topic": "topic"}
+_INDEX: Final[Mapping[str | None, str]] = {"partition_index": "partition_index"}
+_RESOURCE: Final[Mapping[str | None, str]] = {
+    "resource_type": "resource_type",
+    "resource_name": "resource_name",
+}
 
-
-def _delete_topics(message: Any, error: int, text: str) -> topics.DeleteTopicsResponse:  # noqa: ANN401
-    result = topics.DeletableTopicResult
-    by_name = [result(name=name, error_code=error) for name in message.topic_names]
-    by_id = [
-        result(name=one.name, topic_id=one.topic_id, error_code=error, error_message=text)
-        for one in message.topics
-    ]
-    return topics.DeleteTopicsResponse(responses=by_id or by_name)
-
-
-def _create_partitions(
-    message: Any,  # noqa: ANN401
-    error: int,
-    text: str,
-) -> topics.CreatePartitionsResponse:
-    return topics.CreatePartitionsResponse(
-        results=[
-            topics.CreatePartitionsTopicResult(name=one.name, error_code=error, error_message=text)
-            for one in message.topics
-        ]
-    )
-
-
-def _alter_configs(response: type[Any], message: Any, error: int, text: str) -> Any:  # noqa: ANN401
-    return response(
-        responses=[
-            configs.AlterConfigsResourceResponse(error, text, one.resource_type, one.resource_name)
-            for one in message.resources
-        ]
-    )
-
-
-def _produce(message: produce.ProduceRequest, error: int, text: str) -> produce.ProduceResponse:
-    return produce.ProduceResponse(
-        responses=[
-            produce.TopicProduceResponse(
-                topic.name,
-                [
-                    produce.PartitionProduceResponse(one.index, error, -1, error_message=text)
-                    for one in topic.partition_data
-                ],
-            )
-            for topic in message.topic_data
-        ]
-    )
-
-
-REFUSALS: Final[Mapping[int, Refuse]] = {
-    ApiKey.PRODUCE: _produce,
-    ApiKey.CREATE_TOPICS: _create_topics,
-    ApiKey.DELETE_TOPICS: _delete_topics,
-    ApiKey.CREATE_PARTITIONS: _create_partitions,
-    ApiKey.ALTER_CONFIGS: partial(_alter_configs, configs.AlterConfigsResponse),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: partial(
-        _alter_configs, configs.IncrementalAlterConfigsResponse
+NAMED: Final[Mapping[int, tuple[Named, ...]]] = {
+    ApiKey.PRODUCE: (
+        Named(
+            "topic_data",
+            "responses",
+            produce.TopicProduceResponse,
+            _NAME,
+            Named(
+                "partition_data",
+                "partition_responses",
+                produce.PartitionProduceResponse,
+                {"index": "index"},
+                blank={"base_offset": -1},
+            ),
+        ),
+    ),
+    ApiKey.FETCH: (
+        Named(
+            "topics",
+            "responses",
+            fetch.FetchableTopicResponse,
+            {"topic": "topic", "topic_id": "topic_id"},
+            Named(
+                "partitions",
+                "partitions",
+                fetch.PartitionData,
+                {"partition": "partition_index"},
+                blank={"high_watermark": -1},
+            ),
+        ),
+    ),
+    ApiKey.LIST_OFFSETS: (
+        Named(
+            "topics",
+            "topics",
+            list_offsets.ListOffsetsTopicResponse,
+            _NAME,
+            Named("partitions", "partitions", list_offsets.ListOffsetsPartitionResponse, _INDEX),
+        ),
+    ),
+    ApiKey.METADATA: (
+        Named(
+            "topics",
+            "topics",
+            metadata.MetadataResponseTopic,
+            {"name": "name", "topic_id": "topic_id"},
+        ),
+    ),
+    ApiKey.OFFSET_COMMIT: (
+        Named(
+            "topics",
+            "topics",
+            offsets.OffsetCommitResponseTopic,
+            _NAME,
+            Named("partitions", "partitions", offsets.OffsetCommitResponsePartition, _INDEX),
+        ),
+    ),
+    ApiKey.OFFSET_FETCH: (
+        Named(
+            "topics",
+            "topics",
+            offsets.OffsetFetchResponseTopic,
+            _NAME,
+            Named(
+                "partition_indexes",
+                "partitions",
+                offsets.OffsetFetchResponsePartition,
+                {None: "partition_index"},
+                blank={"committed_offset": -1},
+            ),
+        ),
+        Named("groups", "groups", offsets.OffsetFetchResponseGroup, {"group_id": "group_id"}),
+    ),
+    ApiKey.FIND_COORDINATOR: (
+        Named(
+            "coordinator_keys",
+            "coordinators",
+            membership.Coordinator,
+            {None: "key"},
+            blank={"node_id": -1, "port": -1},
+        ),
+    ),
+    ApiKey.DESCRIBE_GROUPS: (
+        Named("groups", "groups", group_admin.DescribedGroup, {None: "group_id"}),
+    ),
+    ApiKey.DELETE_GROUPS: (
+        Named("groups_names", "results", group_admin.DeletableGroupResult, {None: "group_id"}),
+    ),
+    ApiKey.CREATE_TOPICS: (Named("topics", "topics", topics.CreatableTopicResult, _NAME),),
+    ApiKey.DELETE_TOPICS: (
+        Named(
+            "topics",
+            "responses",
+            topics.DeletableTopicResult,
+            {"name": "name", "topic_id": "topic_id"},
+        ),
+        Named("topic_names", "responses", topics.DeletableTopicResult, {None: "name"}),
+    ),
+    ApiKey.DELETE_RECORDS: (
+        Named(
+            "topics",
+            "topics",
+            logs.DeleteRecordsTopicResult,
+            _NAME,
+            Named(
+                "partitions",
+                "partitions",
+                logs.DeleteRecordsPartitionResult,
+                _INDEX,
+                blank={"low_watermark": -1},
+            ),
+        ),
+    ),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (
+        Named(
+            "topics",
+            "topics",
+            leader_epochs.OffsetForLeaderTopicResult,
+            _TOPIC,
+            Named(
+                "partitions",
+                "partitions",
+                leader_epochs.EpochEndOffset,
+                {"partition": "partition"},
+            ),
+        ),
+    ),
+    ApiKey.DESCRIBE_CONFIGS: (
+        Named("resources", "results", configs.DescribeConfigsResult, _RESOURCE),
+    ),
+    ApiKey.ALTER_CONFIGS: (
+        Named("resources", "responses", configs.AlterConfigsResourceResponse, _RESOURCE),
+    ),
+    ApiKey.CREATE_PARTITIONS: (
+        Named("topics", "results", topics.CreatePartitionsTopicResult, _NAME),
+    ),
+    ApiKey.ELECT_LEADERS: (
+        Named(
+            "topic_partitions",
+            "replica_election_results",
+            placement.ReplicaElectionResult,
+            _TOPIC,
+            Named(
+                "partitions",
+                "partition_result",
+                placement.ElectPartitionResult,
+                {None: "partition_id"},
+            ),
+        ),
+    ),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (
+        Named("resources", "responses", configs.AlterConfigsResourceResponse, _RESOURCE),
+    ),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (
+        Named("group_ids", "groups", assigned_groups.DescribedConsumerGroup, {None: "group_id"}),
     ),
 }
-"""Of those whose answer is about each thing that was named."""
+"""Of all APIs that have a version without an error for the whole request."""
 
 
-def top_level_error(header: RequestHeader, frame: memoryview, error: ErrorCode) -> Response | None:
-    """An answer that has an error for the whole request; None where this version has none: without
+def whole_refusal(
+    broker: Broker, header: RequestHeader, error: ErrorCode, text: str
+) -> Response | None:
+    """An answer that has an error for the whole request; None where this version has none. Without
     one, an empty answer would be taken for the truth."""
-    key, version = header.api_key, header.api_version
-    response: Any = APIS[key].response
-    for field in fields_of(response):
-        if field.name == "error_code" and field.spec.versions.has(version):
-            answer: Response = response(error_code=error)
-            return answer
-    if key == ApiKey.OFFSET_FETCH and version >= CONSUMER_GROUPS_FROM:
-        return _offset_fetch(header, frame, error)
+    answer: Any = APIS[header.api_key].response()
+    if isinstance(answer, metadata.MetadataResponse):
+        answer.brokers = known_brokers(broker)
+    for field in fields_of(type(answer)):
+        if field.name == "error_code" and field.spec.versions.has(header.api_version):
+            _set_error(answer, error, text)
+            return cast(Response, answer)
+    if header.api_key == ApiKey.DESCRIBE_LOG_DIRS:
+        directory = logs.DescribeLogDirsResult(error, broker.log_dir.path)
+        return logs.DescribeLogDirsResponse(results=[directory])
     return None
 
 
-CONSUMER_GROUPS_FROM: Final = 8
+def refusal(
+    broker: Broker, header: RequestHeader, message: object, error: ErrorCode, text: str
+) -> Response | None:
+    """The answer that refuses a request, or everything that it names where there is no error for
+    the whole. None if it names nothing, so that nothing could be said."""
+    whole = whole_refusal(broker, header, error, text)
+    if whole is not None:
+        return whole
+    answer: Any = APIS[header.api_key].response()
+    if isinstance(answer, metadata.MetadataResponse):
+        answer.brokers = known_brokers(broker)
+    refused = 0
+    for named in NAMED[header.api_key]:
+        items = named.refusals(message, error, text)
+        if items:
+            setattr(answer, named.answered, items)
+            refused += len(items)
+    return cast(Response, answer) if refused else None
 
 
-def _offset_fetch(
-    header: RequestHeader, frame: memoryview, error: ErrorCode
-) -> offsets.OffsetFetchResponse | None:
-    """The first consumer group of the request is told; nearly always there is no other one. Clients
-    take one that is missing for an error of the broker's."""
-    try:
-        _, at = read_uvarint(frame, header.body_offset)
-        size, at = read_uvarint(frame, at)
-        if not 0 < size <= len(frame) - at + 1:
-            return None
-        name = frame[at : at + size - 1].tobytes().decode()
-    except FAILURES:
-        return None
-    group = offsets.OffsetFetchResponseGroup(group_id=name, error_code=error)
-    return offsets.OffsetFetchResponse(groups=[group])
+def _set_error(one: Any, error: int, text: str) -> None:  # noqa: ANN401
+    """Versions without a message leave it out."""
+    one.error_code = error
+    if hasattr(one, "error_message"):
+        one.error_message = text
+
+
+def known_brokers(broker: Broker) -> list[metadata.MetadataResponseBroker]:
+    """The nodes of the cluster, as Metadata names them."""
+    return [
+        metadata.MetadataResponseBroker(
+            node.node, node.kafka.host, node.kafka.port, node.zone or None
+        )
+        for node in broker.registry.nodes.values()
+    ]
 
 
 def refuse(broker: Broker, request: Request, error: ErrorCode, text: str, things: int) -> None:
-    """Answer; a request of an API that has no words for it loses its connection."""
+    """Answer a decoded request with `error`. One that names nothing loses its connection."""
     header = request.header
-    make = REFUSALS.get(header.api_key) if request.message is not None else None
-    if make is None:
-        answer = top_level_error(header, request.frame, error)
-        if answer is None:
+
+    def written() -> list[Buffer] | None:
+        answer = refusal(broker, header, request.message, error, text)
+        return None if answer is None else encode_response(header, answer)
+
+    def done(frame: list[Buffer] | None) -> None:
+        if frame is None:
             request.reply.close(text)
         else:
-            request.reply.complete(encode_response(header, answer))
-    elif things < BACKGROUND_FROM:
-        request.reply.complete(_written(make, header, request.message, error, text))
+            request.reply.complete(frame)
+
+    if things < BACKGROUND_FROM:
+        done(written())
     else:
-        work = partial(_written, make, header, request.message, error, text)
-        broker.background.submit(work, request.reply.complete)
+        broker.background.submit(written, done)
 
 
 def refuse_more_than(limit: int, named: Sized, broker: Broker, request: Request) -> bool:
@@ -162,9 +328,3 @@ def answer_aside(broker: Broker, request: Request, things: int, make: Callable[[
         broker.background.submit(
             lambda: encode_response(request.header, make()), request.reply.complete
         )
-
-
-def _written(
-    make: Refuse, header: RequestHeader, message: object, error: ErrorCode, text: str
-) -> list[Buffer]:
-    return encode_response(header, make(message, error, text))

@@ -35,7 +35,7 @@ from tests.exam.flooded_node import (
 from tests.runtime.test_node import Place
 from wire.apis import Request
 from wire.error_codes import ErrorCode
-from wire.messages import configs, fetch, membership, produce
+from wire.messages import configs, fetch, membership, offsets, produce
 
 pytestmark = pytest.mark.cluster
 
@@ -203,6 +203,12 @@ def test_what_is_too_large_is_answered(place: Place) -> None:
             "g", 1, "m", assignments=[membership.SyncGroupRequestAssignment("m", bytes(2 * MIB))]
         )
         assert caller.ask(big, 5).error_code == ErrorCode.INVALID_REQUEST
+        partition = offsets.OffsetCommitRequestPartition(0, 1, committed_metadata="m" * (2 * MIB))
+        commit = offsets.OffsetCommitRequest(
+            "g", topics=[offsets.OffsetCommitRequestTopic(TOPIC, [partition])]
+        )
+        (refused,) = caller.ask(commit, 8).topics[0].partitions  # no error for the whole request
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
         assert produce_one(caller) == 0
         caller.sock.sendall(struct.pack(">ihh", 101 * MIB, 0, 9))
         with pytest.raises(ConnectionError):

@@ -14,7 +14,9 @@ from wire.framing import (
     FRAME_BYTES_MAX,
     LARGE_STEP_BYTES,
     MIB,
+    OVER_ROOM_BYTES,
     OWNED_OVER_BYTES,
+    PREFIX_BYTES,
     RECORDS_FRAME_BYTES_MAX,
     UNAUTHENTICATED_LIMITS,
     Frame,
@@ -183,3 +185,40 @@ def test_a_length_alone_costs_one_step_of_memory() -> None:
         assert len(assembler.buffer_to_fill()) < LARGE_STEP_BYTES
     finally:
         tracemalloc.stop()
+
+
+class NarrowRoom:
+    """Memory for what comes, of which there may be none."""
+
+    def __init__(self) -> None:
+        self.free = 0
+
+    def begin(self, size: int) -> bool:
+        if size > self.free:
+            return False
+        self.free -= size
+        return True
+
+    def end(self, size: int) -> None:
+        self.free += size
+
+    def grow(self, _size: int) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("key", [0, 8])
+def test_what_is_kept_of_a_frame_that_is_too_long_waits_for_room(key: int) -> None:
+    """Its bytes are somebody's memory as well, whether it ever ends or not."""
+    room = NarrowRoom()
+    assembler = FrameAssembler(FrameLimits(default=1000, read_over_max=1 << 30), room)
+    head = (4 * PREFIX_BYTES).to_bytes(4, "big") + key.to_bytes(2, "big") + bytes(100)
+    feed(assembler, head)
+    assert list(assembler.frames()) == []
+    assert (assembler.missing_room, assembler.holds_bytes) == (OVER_ROOM_BYTES, 0)
+    room.free = OVER_ROOM_BYTES
+    assert list(assembler.frames()) == []
+    assert (assembler.missing_room, assembler.holds_bytes) == (0, OVER_ROOM_BYTES)
+    assert room.free == 0
+    assembler.drop()
+    assert room.free == OVER_ROOM_BYTES
+    assert assembler.holds_bytes == 0

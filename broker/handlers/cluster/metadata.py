@@ -26,6 +26,7 @@ from broker.handlers.topics.registry_changes import once_everywhere
 from broker.registry_calls import Answer, change_registry
 from broker.requests.context import Broker
 from broker.requests.guard import guarded
+from broker.requests.refusals import known_brokers
 from broker.requests.request import Request
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
 from wire.apis import encode_response
@@ -35,7 +36,6 @@ from wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
-    MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
@@ -231,10 +231,7 @@ def _response(
             if topic.error_code == ErrorCode.NONE:
                 topic.topic_authorized_operations = TOPIC_OPERATIONS
     return MetadataResponse(
-        brokers=[
-            MetadataResponseBroker(node.node, node.kafka.host, node.kafka.port, node.zone or None)
-            for node in broker.registry.nodes.values()
-        ],
+        brokers=known_brokers(broker),
         cluster_id=broker.config.cluster_id,
         controller_id=controller(broker),
         topics=topics,

@@ -1,64 +1,189 @@
-"""A request that is refused as a whole: the client is told, or loses its connection."""
+"""Requests that are too long: the client is told, whatever the API and version, and keeps its
+connection. Nothing in the answer may say that something was done, or that something is not there.
+"""
 
-from typing import Any, Final, cast
+from collections.abc import Iterator
+from typing import Any, Final
 
+import attrs
 import pytest
 
-from broker.requests.refusals import CONSUMER_GROUPS_FROM, top_level_error
-from wire.apis import APIS, ApiKey, RequestHeader, decode_response, encode_response
+from broker.requests.refusals import NAMED, whole_refusal
+from tests.broker.fakes import FakeReply
+from tests.broker.hostile_list import AS_MANY_AS_FIT, _arrays, _filled, _frame
+from tests.broker.requests.test_hostile import sensible
+from tests.broker.world import CLIENT_HOST, SERVED, World
+from wire.apis import Api, ApiKey, RequestHeader, decode_response
+from wire.codec.schema import fields_of
 from wire.error_codes import ErrorCode
-from wire.messages.offsets import OffsetFetchResponse
+from wire.framing import OVER_ROOM_BYTES, PREFIX_BYTES, FrameAssembler, FrameLimits
+from wire.messages import configs, offsets, produce, topics
 
-ERROR: Final = ErrorCode.INVALID_REQUEST
+LIMIT: Final = 64 * 1024
+LENGTH: Final = PREFIX_BYTES + 32 * 1024
+REFUSED: Final = (ErrorCode.INVALID_REQUEST, ErrorCode.MESSAGE_TOO_LARGE)
 EVERY_VERSION: Final = [
-    (ApiKey(key), version)
-    for key, api in APIS.items()
-    for version in range(api.accepted.first, api.accepted.last + 1)
+    (api, version) for api in SERVED for version in range(api.accepted.first, api.accepted.last + 1)
 ]
-NOTHING: Final = memoryview(b"")
 
 
-def header_of(key: int, version: int, at: int = 0) -> RequestHeader:
-    return RequestHeader(key, version, 7, None, at)
+class CountedRoom:
+    """How much memory an assembler has asked for."""
+
+    def __init__(self) -> None:
+        self.frames = self.most = 0
+
+    def begin(self, size: int) -> bool:
+        self.frames += size
+        self.most = max(self.most, self.frames)
+        return True
+
+    def end(self, size: int) -> None:
+        self.frames -= size
+
+    def grow(self, _size: int) -> bool:
+        return True
 
 
-def told(header: RequestHeader, answer: Any) -> Any:
-    """What a client reads."""
-    frame = b"".join(encode_response(header, answer))[4:]
-    return decode_response(header.api_key, header.api_version, memoryview(frame))
+def asked(world: World, frame: bytes) -> FakeReply:
+    """What becomes of a request that is longer than the limit, as the node receives it."""
+    room = CountedRoom()
+    assembler = FrameAssembler(FrameLimits(default=LIMIT, read_over_max=1 << 30), room)
+    data = len(frame).to_bytes(4, "big") + frame
+    reply = FakeReply()
+    while data:
+        view = assembler.buffer_to_fill()
+        count = min(len(view), len(data))
+        view[:count] = data[:count]
+        data = data[count:]
+        assembler.received(count)
+        for one in assembler.frames():
+            assert assembler.over == len(frame)
+            world[1].api.handle_over(assembler.over, one.data, one.owned, CLIENT_HOST, reply)
+    world.cluster.settle()
+    assert not world[1].bugs, world[1].bugs
+    assert room.frames == 0
+    assert room.most == OVER_ROOM_BYTES
+    assert not reply.stopped
+    return reply
+
+
+def answer_to(api: Api, version: int, reply: FakeReply) -> Any:
+    assert reply.frame is not None, f"closed: {reply.closed}"
+    return decode_response(int(api.key), version, memoryview(reply.frame)[4:])
+
+
+def errors_in(message: Any, version: int) -> Iterator[int]:
+    """All that the answer says of errors, "none" as well."""
+    for field in fields_of(type(message)):
+        value = getattr(message, field.name)
+        if not field.spec.versions.has(version):
+            continue
+        if field.name == "error_code":
+            yield value
+        elif isinstance(value, list):
+            for one in value:
+                if attrs.has(type(one)):
+                    yield from errors_in(one, version)
+
+
+def long_requests(api: Api, version: int) -> Iterator[tuple[str, bytes]]:
+    """Longer than the limit: by each array of the request, and by a string or bytes at its end."""
+    for path in _arrays(sensible(api)):
+        many = _filled(api, version, path, AS_MANY_AS_FIT, True, LENGTH)
+        if len(many.frame) > LIMIT:
+            yield ".".join(path), many.frame
+    yield "what nobody reads", _frame(sensible(api), version) + bytes(LENGTH)
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    made = World()
+    made.ask(1, topics.CreateTopicsRequest([topics.CreatableTopic("t", 2, 1)], 5_000), 5)
+    return made
 
 
 @pytest.mark.parametrize(
-    ("key", "version"), EVERY_VERSION, ids=[f"{key.name}-{at}" for key, at in EVERY_VERSION]
+    ("api", "version"),
+    EVERY_VERSION,
+    ids=[f"{api.name}-{version}" for api, version in EVERY_VERSION],
 )
-def test_no_answer_without_its_error(key: ApiKey, version: int) -> None:
-    """What a version does not have is not sent: the rest would say that nothing is there."""
-    header = header_of(key, version)
-    answer = top_level_error(header, NOTHING, ERROR)
-    if answer is not None:
-        assert told(header, answer).error_code == ERROR
+def test_what_is_too_long_is_refused_in_words(world: World, api: Api, version: int) -> None:
+    for what, frame in long_requests(api, version):
+        answer = answer_to(api, version, asked(world, frame))
+        errors = list(errors_in(answer, version))
+        assert errors, what
+        if _has_top_level_error(answer, version):
+            assert answer.error_code in REFUSED, what
+        else:
+            assert set(errors) <= set(REFUSED), what
+        if api.key == ApiKey.METADATA:
+            assert answer.brokers, "clients take an answer without brokers for no answer"
 
 
-def test_versions_with_an_error_top_level_error_use_it() -> None:
-    tried = [(ApiKey.METADATA, 13), (ApiKey.FETCH, 7), (ApiKey.OFFSET_FETCH, 7)]
-    assert all(top_level_error(header_of(*one), NOTHING, ERROR) is not None for one in tried)
-    silent = [(ApiKey.METADATA, 12), (ApiKey.FETCH, 6), (ApiKey.OFFSET_FETCH, 1)]
-    assert all(top_level_error(header_of(*one), NOTHING, ERROR) is None for one in silent)
+def _has_top_level_error(answer: Any, version: int) -> bool:
+    return any(
+        field.name == "error_code" and field.spec.versions.has(version)
+        for field in fields_of(type(answer))
+    )
 
 
-@pytest.mark.parametrize("version", [8, 9])
-def test_a_consumer_group_is_told_that_its_offsets_are_not(version: int) -> None:
-    """From version 8 on each consumer group has its error, and an empty answer is a protocol
-    violation to some clients and "nothing committed" to others."""
-    assert version >= CONSUMER_GROUPS_FROM
-    name = "gruppe-ü".encode()
-    frame = memoryview(b"head" + bytes((2, len(name) + 1)) + name + b"the first of many topics")
-    header = header_of(ApiKey.OFFSET_FETCH, version, at=4)
-    answer = top_level_error(header, frame, ERROR)
-    (group,) = cast(OffsetFetchResponse, told(header, answer)).groups
-    assert (group.group_id, group.error_code) == ("gruppe-ü", ERROR)
+def test_an_item_is_named_though_it_breaks_off(world: World) -> None:
+    """The length may lie in a single value: its owner is refused by name."""
+    (offset_commit,) = {api for api in SERVED if api.key == ApiKey.OFFSET_COMMIT}
+    partition = offsets.OffsetCommitRequestPartition(1, 5, committed_metadata="m" * LENGTH)
+    commit = offsets.OffsetCommitRequest(
+        "g", topics=[offsets.OffsetCommitRequestTopic("t", [partition])]
+    )
+    (topic,) = answer_to(offset_commit, 8, asked(world, _frame(commit, 8))).topics
+    assert topic.name == "t"
+    assert topic.partitions == [offsets.OffsetCommitResponsePartition(1, ErrorCode.INVALID_REQUEST)]
+
+    (alter,) = {api for api in SERVED if api.key == ApiKey.INCREMENTAL_ALTER_CONFIGS}
+    value = configs.IncrementalAlterableConfig("retention.ms", 0, "9" * LENGTH)
+    change = configs.IncrementalAlterConfigsRequest(
+        [configs.IncrementalAlterConfigsResource(2, "t", [value])]
+    )
+    (resource,) = answer_to(alter, 1, asked(world, _frame(change, 1))).responses
+    assert (resource.resource_type, resource.resource_name) == (2, "t")
+    assert resource.error_code == ErrorCode.INVALID_REQUEST
+    assert "too large" in resource.error_message
 
 
-@pytest.mark.parametrize("body", [b"", b"\x02", b"\x02\x09short", b"\x02\x03\xff\xfe", b"\x02\x00"])
-def test_what_names_no_consumer_group_loses_its_connection(body: bytes) -> None:
-    assert top_level_error(header_of(ApiKey.OFFSET_FETCH, 8), memoryview(body), ERROR) is None
+def test_a_produce_that_names_more_than_is_kept(world: World) -> None:
+    """Its records are not kept, and neither is the rest of its names."""
+    (api,) = {api for api in SERVED if api.key == ApiKey.PRODUCE}
+    data = [produce.PartitionProduceData(index, memoryview(b"x" * 10)) for index in range(40_000)]
+    request = produce.ProduceRequest(None, 1, 1_000, [produce.TopicProduceData("t", data)])
+    (topic,) = answer_to(api, 9, asked(world, _frame(request, 9))).responses
+    told = [(one.index, one.error_code) for one in topic.partition_responses]
+    assert len(told) > 10_000
+    assert told == [(index, ErrorCode.MESSAGE_TOO_LARGE) for index in range(len(told))]
+
+
+def test_acks_0_leaves_no_answer(world: World) -> None:
+    data = [produce.PartitionProduceData(0, memoryview(bytes(LENGTH)))]
+    request = produce.ProduceRequest(None, 0, 1_000, [produce.TopicProduceData("t", data)])
+    reply = asked(world, _frame(request, 9))
+    assert reply.frame is None
+    assert reply.closed is not None
+    assert "acks=0" in reply.closed
+
+
+def test_what_names_nothing_loses_its_connection(world: World) -> None:
+    """An empty answer would say that nothing is there."""
+    request = offsets.OffsetFetchRequest(
+        groups=[offsets.OffsetFetchRequestGroup("g" * LENGTH, topics=None)]
+    )
+    reply = asked(world, _frame(request, 8))
+    assert reply.frame is None
+    assert reply.closed is not None
+    assert "too large" in reply.closed
+
+
+def test_every_version_has_an_error_for_the_whole_or_for_what_is_named(world: World) -> None:
+    broker = world[1].broker
+    for api, version in EVERY_VERSION:
+        header = RequestHeader(api.key, version, 7, None, 0)
+        if whole_refusal(broker, header, ErrorCode.INVALID_REQUEST, "why") is None:
+            assert api.key in NAMED, f"{api.name} v{version}"
