@@ -17,6 +17,7 @@ from broker.producers.producer_connections import NO_PRODUCER, ProducerConnectio
 from paxos.entry import Buffer
 from paxos.ids import GroupId
 from runtime.clients.backpressure import Backpressure, RefusalSight
+from runtime.clients.places import Places
 from runtime.clients.response_slot import ResponseSlot
 from runtime.network.channel import Channel
 from runtime.network.connection_limits import ConnectionRate, SilentConnections
@@ -311,6 +312,14 @@ class Client:
         waits = self.queue or channel.unsent_bytes or channel.partial_bytes
         return "idle" if not waits and now - self.active_boot_ns > idle_ns else ""
 
+    @property
+    def rests(self) -> bool:
+        """Nothing is asked, under way or left to send."""
+        channel = self.channel
+        if channel is None or channel.closed or not self.has_sent or self.queue:
+            return False
+        return not channel.unsent_bytes and channel.dry
+
     def close(self, reason: str) -> None:
         if self.channel is not None:
             self.channel.close(reason)
@@ -355,6 +364,7 @@ class Clients:
         self.producer_connections = ProducerConnections()
         self.connections: dict[Client, None] = {}
         """In the order in which they came: what goes over all of them is the same in every run."""
+        self._places: Places[Client] = Places(self.connections, self._by_host, self.silent, boot_ns)
         self.dirty: list[Client] = []
         self.room: Callable[[GroupId], int] = lambda _: UNANSWERED_BYTES_MAX
         """How many more bytes a group's held back clients may send."""
@@ -396,22 +406,17 @@ class Clients:
 
     def _keeps_out(self, host: str) -> str:
         """Which limit does not let in one more connection of this address; "" for none. Before
-        that, who has said nothing gives up its place."""
+        that, a connection that does not use its place gives it up."""
         limits = self.limits
         if not self._rate.takes(host):
             return "connections_per_ip_per_s"
         if self._by_host[host] >= limits.connections_per_ip_max:
-            self._make_place(self.silent.oldest(host))
+            self.displaced_total += self._places.make(host, of_any=False)
         if self._by_host[host] >= limits.connections_per_ip_max:
             return "connections_per_ip_max"
         if len(self.connections) >= self.connections_max:
-            self._make_place(self.silent.oldest(host) or self.silent.oldest())
+            self.displaced_total += self._places.make(host, of_any=True)
         return "connections_max" if len(self.connections) >= self.connections_max else ""
-
-    def _make_place(self, client: Client | None) -> None:
-        if client is not None:
-            self.displaced_total += 1
-            client.close("it has not asked anything, and its place is wanted")
 
     def fit(self, connections_max: int) -> None:
         """The process may open fewer files than it hoped for: so many connections at most."""

@@ -7,10 +7,13 @@ import weakref
 import attrs
 
 from runtime.clients.clients import FIRST_REQUEST_S
+from runtime.clients.places import RESTED_NS
 from tests.runtime.clients.test_clients import MIB, SECOND_NS, Harness, closed_by_us, opened
 from tests.runtime.clients.test_clients import harness as harness  # a fixture
 from tests.runtime.doubles import frame, receive
 from wire.framing import FrameLimits
+
+RESTED_S = RESTED_NS // SECOND_NS
 
 # -- memory ---------------------------------------------------------------------------------------
 
@@ -211,6 +214,58 @@ def test_who_says_nothing_keeps_nobody_out(harness: Harness) -> None:
     harness.until_asked(1)
     assert len(harness.clients.connections) == 10
     assert [one.fileno() >= 0 for one in (newest, *others)]
+
+
+def test_who_asked_once_and_rests_keeps_nobody_out() -> None:
+    """The one that has rested for longest goes, of the address with the most connections."""
+    with opened(connections_max=6, connections_per_ip_max=6) as harness:
+        lone = harness.customer("10.0.0.9")
+        harness.pass_seconds(1)
+        crowd = [harness.customer("10.0.0.2") for _ in range(5)]
+        harness.pass_seconds(RESTED_S - 3)
+        crowd[0].sendall(frame(b"I am still here"))
+        harness.until_asked(1)
+        harness.asked.pop()[1].complete([frame(b"so are we")])
+        harness.settle()
+        assert closed_by_us(harness.connect("10.0.0.1")), "nobody has rested for long enough"
+        harness.pass_seconds(3)
+        newcomer = harness.customer("10.0.0.1")
+        assert closed_by_us(crowd[1])
+        assert harness.clients.displaced_total == 1
+        for client in (lone, crowd[0], newcomer):
+            client.sendall(frame(b"served"))
+        harness.until_asked(3)
+
+
+def test_who_waits_for_an_answer_does_not_rest() -> None:
+    """However long a fetch or a join is held; nor does who reads no answer, or sends a request."""
+    with opened(connections_max=3, connections_per_ip_max=3) as harness:
+        waiting, sending, resting = (harness.customer() for _ in range(3))
+        waiting.sendall(frame(b"wake me"))
+        harness.until_asked(1)
+        sending.sendall(frame(b"half a request")[:8])
+        harness.settle()
+        harness.pass_seconds(RESTED_S + 1)
+        harness.customer()
+        assert closed_by_us(resting)
+        harness.pass_seconds(1)
+        assert closed_by_us(harness.connect("10.0.0.9"))
+        assert harness.clients.displaced_total == 1
+        harness.asked[0][1].complete([frame(b"now")])
+        harness.settle()
+        assert receive(waiting, 7) == frame(b"now")
+
+
+def test_two_newcomers_do_not_push_each_other_out() -> None:
+    """The first has had no time to ask anything: who has rested for long goes before it."""
+    with opened(connections_max=3, connections_per_ip_max=3) as harness:
+        resting = [harness.customer() for _ in range(3)]
+        harness.pass_seconds(RESTED_S + 1)
+        newcomers = [harness.connect() for _ in range(2)]
+        for newcomer in newcomers:
+            newcomer.sendall(frame(b"hello"))
+        harness.until_asked(2)
+        assert [closed_by_us(one) for one in resting[:2]] == [True, True]
 
 
 def test_a_first_request_has_half_a_minute(harness: Harness) -> None:
