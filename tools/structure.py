@@ -28,8 +28,6 @@ FLOORS: Final = (
 """From the top to the bottom, as the import contracts have it (pyproject.toml)."""
 MODULES_MAX: Final = 20
 """Of one folder, `__init__.py` not counted."""
-STILL_CROWDED: Final = frozenset({"tests/benchmarks", "tests/exam"})
-"""Folders of tests that have more and are to be split."""
 
 
 class Module(NamedTuple):
@@ -144,11 +142,7 @@ def crowded_tests(tree: Path) -> dict[str, int]:
         for path in (tree / "tests").rglob("*.py")
         if path.name != "__init__.py"
     )
-    return {
-        folder: size
-        for folder, size in sorted(sizes.items())
-        if size > MODULES_MAX and folder not in STILL_CROWDED
-    }
+    return {folder: size for folder, size in sorted(sizes.items()) if size > MODULES_MAX}
 
 
 def objections(modules: Mapping[str, Module], tree: Path) -> list[str]:

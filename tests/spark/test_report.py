@@ -15,7 +15,7 @@ from benchmarks.load.samples import SampleFolder, Samples, write_moves, write_sa
 from pipeline.report import gaps, logic, main, reading, synthetic, tables, transform
 from pipeline.report.files import InputError, find
 from pipeline.report.schema import MOVES, SAMPLES, ddl
-from tests.benchmarks.test_samples import ENVIRONMENT, LABELS
+from tests.benchmarks.load.test_samples import ENVIRONMENT, LABELS
 from tests.cluster.scenery import FULL
 from tests.exam.hurting import ONLY_IN_FULL
 
