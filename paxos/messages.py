@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from paxos.entry import Buffer, Entry
+from paxos.entry import Entry
 from paxos.ids import Ballot, GroupId, Incarnation, Slot
 
 
@@ -189,5 +189,3 @@ Message: TypeAlias = (
     | StealRequest
     | StealAbort
 )
-
-Payload: TypeAlias = tuple[Buffer, ...]

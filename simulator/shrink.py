@@ -20,8 +20,6 @@ SIMULATED_S_MAX: Final = 3_000
 STOP_FACTOR: Final = 2
 """A smaller world may take so much longer to fail; one that heals first is another failure."""
 
-Test = Callable[[Options], bool]
-
 
 @attrs.define
 class Shrunk:

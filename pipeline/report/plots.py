@@ -16,7 +16,6 @@ from pipeline.report.transform import DUE, SENT
 BLUE: Final = "#0072B2"
 VERMILION: Final = "#D55E00"
 GREEN: Final = "#009E73"
-PURPLE: Final = "#CC79A7"
 GREY: Final = "#666666"
 COLOURS: Final = {CONCENTRATED: VERMILION, BALANCED: BLUE}
 NAMES: Final = {CONCENTRATED: "all masters on one node", BALANCED: "masters evenly spread"}

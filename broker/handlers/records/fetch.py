@@ -49,7 +49,6 @@ from wire.messages.fetch import (
 )
 
 TOPIC_ID_FROM_VERSION: Final = 13
-REPLICA_STATE_FROM_VERSION: Final = 15
 ANY_EPOCH: Final = -1
 SESSION_BEGINS: Final = 0
 SESSION_ENDS: Final = -1
