@@ -176,9 +176,7 @@ class Portions:
             return False
         request.reply.stop_reading()
         self.served += 1
-        if (
-            not request.owned
-        ):  # the frame and what is decoded from it die with their round
+        if not request.owned:  # the frame and what is decoded from it die with the round
             frame = memoryview(bytes(request.frame))
             message = decode_request(request.header, frame)
             request = attrs.evolve(request, frame=frame, owned=True, message=message)
