@@ -1,18 +1,18 @@
 """When to make a new plan: the loop around the planner, on the master of the registry.
 
 Pure, like the stealing machine beside it: it gets the time and a view, and returns the plan to
-propose. It looks at the world only after a change, waits until that has settled, and lets the
-registry's compare-and-set decide (a plan for an old placement changes nothing).
+propose. It only plans after a change, waits until things have settled, and lets the registry's
+compare-and-set decide (a plan for an old placement changes nothing).
 
-A plan is triggered by: a group whose ideal node drains, is dead for long, or unknown; a usable node
-that has nothing while another has two (it is new, or back); by count, any unevenness; by weight, a
-node that has been above its share by the policy's trigger for a while (hysteresis: the plan then
-aims at the tolerance, which is lower, and the next one waits). With automatic planning off, only a
-drain triggers one. A node that is lagging, muted or just restarted is left alone: it gives and gets
-nothing until that is over.
+A plan is triggered by: a group whose ideal node drains, has been dead for long, or is unknown; a
+usable node that has nothing while another has two groups (it is new, or back); by count, any
+unevenness; by weight, a node that has been above its share by the policy's trigger for a while
+(hysteresis: the plan then aims at the tolerance, which is lower, and the next one waits). With
+automatic planning off, only a drain triggers one. A node that is lagging, muted or just restarted
+is left alone: it gives and gets nothing until that is over.
 
-A master is placed on a member of its group that will stay one. These members are planned here, too
-(`replica_planning.py`), and first: while groups move to their replica sets, masters move only where
+A master is placed on a member of its group that will stay one. The members are planned here, too
+(`replica_planning.py`), and first: while groups move to their replica sets, masters move only if
 they must.
 """
 
@@ -56,22 +56,22 @@ BUILT_IN: Final = "built-in"
 @attrs.frozen(kw_only=True)
 class PlanningConfig:
     settle_ns: int = 500 * MS
-    """After a change, before it is planned for: changes come in company."""
+    """Delay between a change and planning for it: changes come in company."""
     dead_after_ns: int = 15_000 * MS
-    """A node away for longer loses its masters; after a shorter restart it gets them back."""
+    """A node away for longer loses its masters; after a shorter absence it gets them back."""
     replace_after_ns: int = 600_000 * MS
     """A node away for longer loses its replicas: they are copied to others."""
     moves_max: int = 4
-    """Groups whose members change at once."""
+    """Most groups whose members change at the same time."""
     sustain_ns: int = 20_000 * MS
     """By weight, how long a node must be above the trigger."""
     weight_pause_ns: int = 60_000 * MS
     """Between two plans for evenness of weight."""
     weights_age_ns: int = 300_000 * MS
-    """Published weights older than this are not believed."""
+    """Published weights older than this are ignored."""
     retry_ns: int = 1_000 * MS
     look_every_ns: int = 2_000 * MS
-    """By weight there is no event to wait for: it is looked at so often."""
+    """By weight there is no event to wait for: this is how often it is checked."""
 
 
 class PlanningState(StrEnum):
@@ -80,17 +80,17 @@ class PlanningState(StrEnum):
     NOT_OURS = "not-ours"
     """Another node is master of the registry: it plans."""
     NO_PLACEMENT = "no-placement"
-    """The cluster is not founded, or not all of its nodes have come yet."""
+    """The cluster is not founded, or not all of its nodes have arrived yet."""
     MANUAL = "manual"
     """An operator has set the placement; only a drain starts a plan."""
     PAUSED = "paused"
     SETTLING = "settling"
     MOVING = "moving"
-    """Groups are on their way to their replica sets: masters are levelled after that."""
+    """Groups are on their way to their replica sets: masters are levelled afterwards."""
     EVEN = "even"
     """Nothing to do."""
     TOLERATED = "tolerated"
-    """Uneven by weight, but not by as much, or not for as long, as starts a plan."""
+    """Uneven by weight, but not by enough, or not for long enough, to start a plan."""
     PROPOSED = "proposed"
 
 
@@ -106,16 +106,16 @@ class PlanningView:
     masters: Mapping[GroupId, NodeId | None]
     alive: frozenset[NodeId]
     unfit: Mapping[NodeId, Unfit] = attrs.field(factory=dict)
-    """What nodes say of themselves (ClusterLoad.unfit)."""
+    """What nodes report about themselves (ClusterLoad.unfit)."""
     weights: Mapping[GroupId, int] | None = None
     """The built-in estimate, if there is one."""
     bytes: Mapping[GroupId, int] = attrs.field(factory=dict)
-    """What groups keep, as their masters say."""
+    """What groups keep, according to their masters."""
 
 
 @attrs.frozen
 class Weighing:
-    """What a plan is based on, and whose data that is."""
+    """What a plan is based on, and the source of that data."""
 
     evenness: Evenness
     source: str
@@ -123,9 +123,9 @@ class Weighing:
 
 
 def fresh(published: Weights, now: Now, config: PlanningConfig) -> bool:
-    """Whether published weights are believed: neither old, nor of a time that is to come.
+    """Whether published weights are used: neither outdated, nor from the future.
 
-    Who computed them by a clock that is years ahead would else be believed for years.
+    Weights from a clock that is years ahead would otherwise be used for years.
     """
     age_ns = now.wall_ns - published.computed_wall_ns
     return bool(published.weights) and abs(age_ns) <= config.weights_age_ns
@@ -143,7 +143,7 @@ def weighing(view: PlanningView, config: PlanningConfig) -> Weighing:
 
 
 class Topics:
-    """Partitions of each topic by group, counted again only when topics have changed."""
+    """Partitions of each topic by group, recounted only when topics have changed."""
 
     def __init__(self) -> None:
         self._version = -1
@@ -178,7 +178,7 @@ class Planning:
         self._weighed_boot_ns: int | None = None
         self._looked_boot_ns = 0
         self._welcomed: frozenset[NodeId] = frozenset()
-        """The nodes that could be planned for when it was last looked."""
+        """The nodes that could be planned for at the last look."""
 
     # ---- the loop --------------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class Planning:
         if not hard and not view.registry.policy.automatic:
             self.state, self._settled = PlanningState.MANUAL, self._situation
             return None
-        # By counts in spite of the policy: the weights are old. What they made even is left alone.
+        # By counts in spite of the policy, because weights are outdated: keep what they made even.
         wants_weight = view.registry.policy.evenness is Evenness.WEIGHT
         if not hard and wants_weight and not (by_weight and self._overweight(view, problem)):
             self.state, self._settled = PlanningState.TOLERATED, self._situation
@@ -225,7 +225,7 @@ class Planning:
         return adopt(view, plan, trigger, weighed, automatic=automatic)
 
     def _watch(self, view: PlanningView) -> None:
-        """Since when nodes are gone, and since when the situation is what it is."""
+        """Note since when nodes have been gone, and since when the situation is what it is."""
         now = view.now.boot_ns
         gone = view.registry.nodes.keys() - view.alive
         self._gone_since = {node: self._gone_since.get(node, now) for node in sorted(gone)}
@@ -260,9 +260,9 @@ class Planning:
         return None
 
     def _newcomer(self, view: PlanningView, problem: Problem) -> str:
-        """A node that has come since the last look and has nothing, while another has two.
+        """A node that has come since the last look and has nothing, while another has two groups.
 
-        Once for each node: by weight there may be nothing for it, and looking again and again would
+        Once for each node: by weight there may be nothing for it, and trying again and again would
         be planning without hysteresis.
         """
         placement, framed = view.registry.placement, frame(problem)
@@ -283,7 +283,7 @@ class Planning:
         return True
 
     def _overweight(self, view: PlanningView, problem: Problem) -> bool:
-        """Whether a node has been above its share by more than the trigger, for long enough."""
+        """Whether a node has been above its share by more than the trigger for long enough."""
         now = view.now.boot_ns
         trigger = view.registry.policy.trigger_percent
         objectives = attrs.evolve(problem.objectives, tolerance_percent=trigger)
@@ -305,7 +305,7 @@ class Planning:
         weighed: Weighing | None = None,
         without: frozenset[NodeId] = frozenset(),
     ) -> Problem:
-        """What there is to plan; `without` asks what if these nodes died."""
+        """The problem to plan; `without` assumes that these nodes are dead."""
         registry = view.registry
         weighed = weighing(view, self.config) if weighed is None else weighed
         unfit = dict(self._unfit(view)) | dict.fromkeys(without, Unfit.DEAD)
@@ -352,7 +352,7 @@ class Planning:
         return tuple(sorted(found.items()))
 
     def replica_view(self, view: PlanningView) -> ReplicaView:
-        """The same moment, as the planning of replica sets sees it."""
+        """The same moment from the viewpoint of replica planning."""
 
         def gone(for_ns: int) -> frozenset[NodeId]:
             now = view.now.boot_ns
@@ -369,7 +369,7 @@ class Planning:
 
 
 def _able(registry: Registry, group: GroupId, usable: set[NodeId]) -> frozenset[NodeId] | None:
-    """The nodes a group's master may be on: members that are to stay, while one can be used."""
+    """The nodes a group's master may be on: members that are to stay, if one of them is usable."""
     members = frozenset(registry.members(group))
     if not members:
         return None
@@ -378,9 +378,10 @@ def _able(registry: Registry, group: GroupId, usable: set[NodeId]) -> frozenset[
 
 
 def _current(view: PlanningView, gone: set[NodeId]) -> dict[GroupId, NodeId]:
-    """Where the groups are as far as a plan is concerned: their ideal nodes, not who has them now.
+    """Where plans consider the groups to be: on their ideal nodes, whatever the present master.
 
-    A group of a node that is gone is with whoever took it over: staying there is no move.
+    A group of a node that is gone counts as being on its new master's node: staying there is no
+    move.
     """
     registry = view.registry
     current = dict(registry.placement)
@@ -393,7 +394,7 @@ def _current(view: PlanningView, gone: set[NodeId]) -> dict[GroupId, NodeId]:
 
 
 def _hard_trigger(view: PlanningView, problem: Problem) -> str:
-    """What must be planned for whatever the evenness; "" if there is nothing."""
+    """What requires a plan whatever the evenness; "" if there is nothing."""
     registry, offers = view.registry, {one.node: one for one in problem.nodes}
     used = Counter(registry.placement.values())
     for node in sorted(used):
@@ -440,7 +441,7 @@ def _stuck(view: PlanningView, node: NodeId) -> bool:
 def adopt(
     view: PlanningView, plan: Plan, trigger: str, weighed: Weighing, *, automatic: bool
 ) -> AdoptPlan:
-    """The command that makes a plan the placement, with what will be remembered of it."""
+    """The command that makes a plan the placement, with the record that will be kept of it."""
     registry, certificate = view.registry, plan.certificate
     moves = tuple(
         PlanMove(
@@ -467,7 +468,7 @@ def adopt(
 
 
 def loads(problem: Problem, placement: Mapping[GroupId, NodeId]) -> dict[NodeId, tuple[int, int]]:
-    """(groups, weight) of each usable node under a placement: what an operator is shown."""
+    """(groups, weight) of each usable node under a placement, as shown to an operator."""
     framed = frame(problem)
     counts = Counter(placement.values())
     weights = weights_on(framed, placement)

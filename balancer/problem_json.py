@@ -3,7 +3,7 @@
 GET /problem shows it (`runtime.admin.balancer`). The placement job reads it, inserts its own
 weights and asks the planner what the balancer would do (`pipeline.placement`). Reader and writer
 may have different versions: unknown fields are ignored, and nonsense is refused with a message,
-since the plan would be about another cluster.
+because the plan would be for a different cluster.
 """
 
 from collections.abc import Mapping
@@ -30,11 +30,11 @@ NODE_ID_MAX: Final = 2**31 - 1
 
 
 class ProblemError(ValueError):
-    """The value is no planning problem."""
+    """The value is not a planning problem."""
 
 
 def to_json(problem: Problem) -> dict[str, Any]:
-    """Everything there is in it; dictionaries have texts for keys."""
+    """All of the problem; keys of dictionaries are strings."""
     objectives = attrs.asdict(problem.objectives)
     return {
         "nodes": [
@@ -71,10 +71,10 @@ def _texts(places: Mapping[GroupId, NodeId]) -> dict[str, int]:
 
 
 def from_json(value: Any) -> Problem:  # noqa: ANN401 # JSON
-    """The problem that was told.
+    """The problem that the value describes.
 
     Raises:
-        ProblemError: if it is none.
+        ProblemError: if it does not describe one.
     """
     value = _object(value, "a problem")
     nodes = tuple(_offer(_object(one, "a node")) for one in _list(value, "nodes", NODES_MAX))

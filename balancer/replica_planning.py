@@ -1,9 +1,9 @@
 """When replica sets change: the loop around `replicas.py`, on the master of the registry.
 
-Triggers: a node came, was added, leaves, returned, or is gone for so long that its data is copied
-elsewhere (`balancer.replace_after_s`); uneven sets; very different sizes. Every change copies data,
-so only a limited number of groups change at a time, and the next ones wait until these have their
-members. Every step plans anew: done one by one the changes copy no more than all at once.
+Triggers: a node arrived, was added, leaves, returned, or has been gone for so long that its data is
+copied elsewhere (`balancer.replace_after_s`); uneven sets; very different sizes. Every change
+copies data, so only a limited number of groups change at a time, and the next ones wait until these
+have their members. Every step plans anew: one by one the changes copy no more than all at once.
 """
 
 from collections.abc import Mapping
@@ -29,21 +29,21 @@ from balancer.replicas import (
 from paxos.ids import MS, GroupId, NodeId, Now
 
 URGENT: Final = (ReplicaReason.NODE_DEAD, ReplicaReason.TOO_FEW, ReplicaReason.NODE_LEAVING)
-"""For these a set that is under change already is changed once more."""
+"""For these reasons a set that is already changing is changed again."""
 LOOK_EVERY_NS: Final = 60_000 * MS
-"""Sizes grow without an event: they are looked at so often."""
+"""Sizes grow without an event: this is how often they are checked."""
 
 
 class ReplicaState(StrEnum):
     """What the loop does, or waits for."""
 
     UNKNOWN = "unknown"
-    """Nothing was looked at yet, or another node does."""
+    """Nothing was planned yet, or another node plans."""
     ALL = "all"
-    """A cluster of before there were replica sets: all nodes have all groups."""
+    """A cluster older than replica sets: all nodes have all groups."""
     AS_WANTED = "as-wanted"
     MOVING = "moving"
-    """Groups are on their way to their sets; what else there is to do comes after them."""
+    """Groups are on their way to their sets; everything else comes after them."""
     PROPOSED = "proposed"
 
 
@@ -55,7 +55,7 @@ class ReplicaView:
     me: NodeId
     registry: Registry
     away: frozenset[NodeId] = frozenset()
-    """Not heard of for a while, or for longer."""
+    """Silent for a while, or longer."""
     dead: frozenset[NodeId] = frozenset()
     """Silent for so long that they are replaced."""
     bytes: Mapping[GroupId, int] = attrs.field(factory=dict)
@@ -130,7 +130,7 @@ class ReplicaPlanning:
 
 
 def problem(view: ReplicaView) -> ReplicaProblem:
-    """What there is to plan."""
+    """The problem to plan."""
     registry = view.registry
     cluster, policy = registry.cluster, registry.policy
     assert cluster is not None
@@ -138,7 +138,7 @@ def problem(view: ReplicaView) -> ReplicaProblem:
         Host(node, one.zone, policy.capacity(node), _state(view, node))
         for node, one in registry.nodes.items()
     ]
-    hosts += [  # founders who have not come yet: what is theirs waits for them
+    hosts += [  # founders that have not arrived: their groups wait for them
         Host(node, state=HostState.AWAY)
         for node in cluster.founders
         if node not in registry.nodes and node not in registry.removed
@@ -168,7 +168,7 @@ def _state(view: ReplicaView, node: NodeId) -> HostState:
 
 
 def command(view: ReplicaView, moves: list[ReplicaMove]) -> SetReplicaSets:
-    """The command that makes moves the registry's wishes, with what will be remembered of them."""
+    """The command for these moves, with the record that will be kept of them."""
     first = moves[0].code
     return SetReplicaSets(
         view.registry.versions.replicas,

@@ -2,17 +2,17 @@
 
 Pure and deterministic, like the planner of masters beside it, which places a group's master on one
 of its members. A plan is exact (`assignment.py`): leaving nodes are emptied first, then dead ones
-that can be replaced; then each zone has its part of every group where possible; then nodes have
+that can be replaced; then each zone gets its part of every group where possible; then nodes get
 replicas in proportion to their capacities; and among all such sets the plan has those that copy the
 fewest bytes. If groups have very different sizes, groups of two nodes change places until no node
-has more bytes than its share and the tolerance.
+has more bytes than its share plus the tolerance.
 
-An even placement of masters is always possible then: with `r` members each and replicas even by
-count, every node can be master of one `r`-th of what it has, rounded up or down.
+Masters can then always be placed evenly: with `r` members each and replicas even by count, every
+node can be master of one `r`-th of its groups, rounded up or down.
 
-A dead node is replaced, never just dropped: a group whose other possible nodes are all in it
-already keeps the dead node, because dropping it gains nothing, and the group is whole again when
-the node is back.
+A dead node is replaced, never just dropped: a group that already has all other possible nodes keeps
+the dead one, because dropping it gains nothing, and the group is complete again once the node is
+back.
 """
 
 from collections import Counter
@@ -35,9 +35,9 @@ BYTES_TOLERANCE_PERCENT: Final = 30
 class HostState(StrEnum):
     FIT = "fit"
     AWAY = "away"
-    """Not there for a while, or draining: it keeps what it has and gets nothing."""
+    """Absent for a while, or draining: it keeps what it has and gets nothing."""
     DEAD = "dead"
-    """Away for so long that its data is copied elsewhere."""
+    """Absent for so long that its data is copied elsewhere."""
     LEAVING = "leaving"
 
 
@@ -53,7 +53,7 @@ class Host:
 
 @attrs.frozen
 class Kept:
-    """A group as something that is kept."""
+    """A group seen as data that is kept."""
 
     group: GroupId
     wanted: tuple[NodeId, ...]
@@ -64,7 +64,7 @@ class Kept:
     """How many should have it."""
     bytes: int = 0
     by_hand: bool = False
-    """An operator chose its set: it is changed for a node that leaves or is dead, and no more."""
+    """An operator chose its set: it is only changed for a node that leaves or is dead."""
 
 
 @attrs.frozen(kw_only=True)
@@ -72,7 +72,7 @@ class ReplicaProblem:
     hosts: tuple[Host, ...]
     groups: tuple[Kept, ...]
     level: bool = True
-    """Whether replicas move for evenness or zones, not only away from nodes that are gone."""
+    """Whether replicas also move for evenness or zones, not only away from nodes that are gone."""
     bytes_tolerance_percent: int = BYTES_TOLERANCE_PERCENT
 
 
@@ -101,7 +101,7 @@ class ReplicaMove:
     reason: ReplicaReason
     detail: str = ""
     bytes: int = 0
-    """To be copied."""
+    """Bytes to be copied."""
 
     @property
     def code(self) -> str:
@@ -115,7 +115,7 @@ class ReplicaPlan:
     moves: tuple[ReplicaMove, ...]
     """The gravest reasons first."""
     proof: Proof
-    """PRICES: nothing as even copies fewer bytes; OPEN: groups have changed places for bytes."""
+    """PRICES: no plan as even copies fewer bytes; OPEN: groups have changed places for bytes."""
     prices: Mapping[str, int] | None = None
 
     @property
@@ -158,7 +158,7 @@ def assignment_problem(
 
 @attrs.frozen(kw_only=True)
 class _Frame:
-    """A problem with everything decided that leaves no choice."""
+    """A problem in which everything that leaves no choice has been decided."""
 
     kept: Mapping[GroupId, Kept]
     states: Mapping[NodeId, HostState]
@@ -186,7 +186,7 @@ class _Frame:
                 zone_most[group] = -(-size // zones)
         load = Counter(node for members in fixed.values() for node in members)
         start = {
-            # Members before those that are only to be: of too many some are cut off here.
+            # Present members before future ones: if there are too many, the last are cut off here.
             group: sorted(
                 (node for node in kept[group].wanted if node in choices[group]),
                 key=lambda node: (node not in kept[group].members, node),
@@ -213,7 +213,7 @@ _STAYING: Final = (HostState.FIT, HostState.AWAY)
 
 
 def _places(one: Kept, states: Mapping[NodeId, HostState], unit: int) -> dict[NodeId, Place]:
-    """The nodes that may have a group. A copy costs its bytes; one more than none, too."""
+    """The nodes that may have a group. A copy costs its bytes, plus one even if it is empty."""
     places = {}
     for node, state in states.items():
         there = node in one.wanted or node in one.members
@@ -227,7 +227,7 @@ def _places(one: Kept, states: Mapping[NodeId, HostState], unit: int) -> dict[No
 def _is_whole(
     one: Kept, states: Mapping[NodeId, HostState], places: Mapping[NodeId, Place]
 ) -> bool:
-    """Whether nobody who is gone for good has the group, as far as it can be helped."""
+    """Whether no node that is gone for good has the group, as far as this can be avoided."""
     dead = sum(node in places and bool(places[node].penalty) for node in one.wanted)
     spare = any(node not in one.wanted and not place.penalty for node, place in places.items())
     return all(node in places for node in one.wanted) and not (dead and spare)

@@ -94,15 +94,15 @@ HANDLERS: Final[Mapping[int, Handler]] = {
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 ON_LOOP_BYTES: Final = 32 * 1024
-"""Longer requests are decoded aside: a megabyte may hold a quarter of a million things. A Produce
-is decoded at once, for most of it are records, which are not looked at; of other things it may hold
-few (wire.messages.produce)."""
+"""Longer requests are decoded in the background: a megabyte may hold a quarter of a million items.
+A Produce is decoded on the loop: most of it is records, which are not decoded, and the number of
+its other items is limited (wire.messages.produce)."""
 BYTES_OF_A_THING: Final = 16
-"""At least, where a request names much: a guess at how much there is to say in its answer."""
+"""The least that an item of a large request costs in its answer: an estimate."""
 
 
 def _decoded(decode: Callable[[memoryview], object], frame: memoryview) -> object:
-    """The request, or what is wrong with it."""
+    """The request, or the error that decoding it raised."""
     try:
         return decode(frame)
     except ProtocolError as error:
@@ -110,12 +110,12 @@ def _decoded(decode: Callable[[memoryview], object], frame: memoryview) -> objec
 
 
 def _freed(last: list[object]) -> None:
-    """To free a quarter of a million things takes a while."""
+    """Freeing a quarter of a million objects takes a while: this thread does it."""
     last.clear()
 
 
 class ApiTable:
-    """`requests` counts what was dispatched, by API key; `refused` frames that were not."""
+    """`requests` counts dispatched requests by API key; `refused` counts frames that were not."""
 
     def __init__(self, broker: Broker, handlers: Mapping[int, Handler] = HANDLERS) -> None:
         self._broker = broker
@@ -127,7 +127,7 @@ class ApiTable:
         self.refused = 0
 
     def handle_frame(self, frame: memoryview, owned: bool, client_host: str, reply: Reply) -> None:
-        """Answer one request, now or later, by `reply`; nothing is raised, whatever the bytes.
+        """Answer one request, now or later, through `reply`; never raises, whatever the bytes.
 
         `frame` comes without its length prefix; unless `owned` it is valid only until this returns.
         """
@@ -173,9 +173,10 @@ class ApiTable:
         reply: Reply,
         serve: Callable[[object, memoryview, Callable[[], None]], bool],
     ) -> None:
-        """Decode in the helper thread what may hold very many things, when there is room for it.
-        What follows on the connection waits. `serve` gets the message, the frame that it refers to,
-        and what to call at its end if it returns True: it is not done with the message yet."""
+        """Have the helper thread decode a request that may hold very many items, once there is room
+        for it. What follows on the connection waits. `serve` gets the message, the frame that it
+        refers to, and a function to call at its end; it returns True if it is not done with the
+        message yet."""
         broker = self._broker
         kept = frame if len(frame) > OWNED_OVER_BYTES else memoryview(bytes(frame))
         reply.stop_reading()
@@ -237,7 +238,7 @@ class ApiTable:
     def _handle(
         self, handler: Handler, request: Request, end: Callable[[], None] | None = None
     ) -> bool:
-        """Whether it is served in portions; then `end` is called when they are."""
+        """Whether it is served in portions; `end` is called once they are done."""
         key = request.header.api_key
         self.requests[key] += 1
         try:

@@ -1,10 +1,10 @@
 """A node that cannot write does not renew its leases.
 
-The votes of the others would be enough for a renewal, for ever, and the node would remain a master
-that cannot serve data from its disk, and whose memory fills with waiting requests. So while its
-disk hangs a node renews no lease and tries for none. It may hand its masters over: a Steal needs
-nothing from its disk (docs/protocol.md). Leases that it has not handed over expire. Stopping early
-is always safe. Nothing else changes, least of all what must be durable before it is answered.
+The other members' votes would suffice to renew its leases for ever, and the node would remain a
+master that cannot serve data from its disk, and whose memory fills with waiting requests. So while
+its disk hangs, a node neither renews nor acquires leases. It may hand over its groups: a Steal
+needs nothing from its disk (docs/protocol.md). Leases that it has not handed over expire. Stopping
+early is always safe. Nothing else changes, least of all what must be durable before it is answered.
 """
 
 from collections.abc import Iterable
@@ -18,11 +18,12 @@ class DiskWatch:
     def __init__(self) -> None:
         self.health = DiskHealth()
         self.leaving = False
-        """This node stops: it takes no masters and renews none, however its disk is."""
+        """This node is stopping: it acquires and renews no leases, whatever the state of its
+        disk."""
         self._abstains = False
 
     def look(self, now: Now, others: Iterable[int], replicas: Iterable[Replica]) -> None:
-        """Every tick; `others`: the classes of the other nodes' disks."""
+        """Call it every tick; `others`: the classes of the other nodes' disks."""
         health = self.health
         health.look(now.boot_ns, others)
         if health.hung or self._abstains:

@@ -13,8 +13,8 @@ _BOUNDS_NS: Final = tuple(int(bound * MS) for bound in BOUNDS_MS)
 
 @attrs.define(eq=False)
 class Latency:
-    """`counts[i]`: requests that took at most BOUNDS_MS[i], and longer than the bound before; the
-    last one those above all bounds."""
+    """`counts[i]`: requests that took at most BOUNDS_MS[i] and more than the bound before it; the
+    last count is of those above all bounds."""
 
     counts: list[int] = attrs.Factory(lambda: [0] * (len(BOUNDS_MS) + 1))
     sum_ns: int = 0

@@ -20,19 +20,20 @@ class Connection:
 
     def __init__(self) -> None:
         self.refusals = 0
-        """Batches refused on it so far that the client will send again."""
+        """Batches refused on it so far that the client will retry."""
         self.barriers: OrderingBarriers | None = None
-        """The partitions that are blocked on it therefore; None if there are none."""
+        """The partitions that are therefore blocked on it; None if there are none."""
         self._last_refusals: dict[tuple[str, int], int] = {}
-        """Number of the last refusal of a partition, kept after its barrier is gone."""
+        """Number of a partition's last refusal, kept after its barrier is gone."""
         self._refusals_anywhere = 0
-        """Refusals up to this number: there were too many to remember their partitions."""
+        """Refusals up to this number apply to all partitions: there were too many to remember
+        which."""
         self.fast_paths: list[Any] = []
-        """What Produce requests of this connection look like. Only
-        broker.handlers.records.produce_fast_path knows what is in it."""
+        """What Produce requests of this connection look like; only
+        broker.handlers.records.produce_fast_path knows its contents."""
 
     def refused(self, topic: str, index: int) -> int:
-        """Raise a barrier for this partition; returns the number of the refusal."""
+        """Raise a barrier for this partition; return the number of the refusal."""
         self.refusals += 1
         if self.barriers is None:
             self.barriers = OrderingBarriers()
@@ -47,8 +48,8 @@ class Connection:
         return self.barriers is not None and self.barriers.is_blocked(topic, index)
 
     def would_overtake(self, topic: str, index: int, refusals: int) -> bool:
-        """Whether a request that came after so many refusals would overtake a later one. This
-        outlives the barrier: the request may have been at another node meanwhile."""
+        """Whether a request that came after this many refusals would overtake a refused one. This
+        outlives the barrier: the request may have been at another node in the meantime."""
         last = self._last_refusals.get((topic, index), self._refusals_anywhere)
         return last > refusals
 
@@ -61,46 +62,46 @@ class Connection:
 
 
 class Reply(Protocol):
-    """One place in a connection's queue of responses, which leave in the order of the requests."""
+    """One slot in a connection's queue of responses, which leave in the order of the requests."""
 
     @property
     def connection(self) -> Connection: ...
 
     @property
     def room(self) -> int:
-        """How many bytes of records the answer may hold: less where many answers wait unread."""
+        """How many bytes of records the answer may hold: fewer where many answers wait unread."""
 
     def complete(self, chunks: list[Buffer]) -> None:
         """Answer: the whole response frame, length prefix included. At most once."""
 
     def nothing(self) -> None:
-        """This request gets no answer at all (Produce with acks=0)."""
+        """Send no answer to this request at all (Produce with acks=0)."""
 
     def when_waited(self, hurry: Callable[[], None]) -> None:
-        """Call `hurry` once another kind of request waits behind this one in the connection."""
+        """Call `hurry` once another kind of request waits behind this one on the connection."""
 
     def produces(self, producer_id: int) -> None:
-        """The connection is one of this idempotent producer's."""
+        """The connection belongs to this idempotent producer."""
 
     def refused(self, topic: str, index: int) -> None:
-        """The answer will refuse the batch of this partition, and the client send it again: what it
-        has sent behind it must not overtake it."""
+        """The answer will refuse this partition's batch, and the client will retry: whatever it
+        sent after the batch must not overtake it."""
 
     def hold_back(self, group: GroupId) -> None:
-        """The group has enough waiting: read no more of this connection until it has less."""
+        """The group's queue is full enough: read no more of this connection until it is shorter."""
 
     def stop_reading(self) -> None:
-        """Read nothing more of this connection until `read_on` was called as often as this: what
-        follows must not overtake what is still being looked at."""
+        """Read nothing more of this connection until `read_on` has been called as often as this:
+        what follows must not overtake what is still being checked."""
 
     def read_on(self) -> None: ...
 
     def close(self, reason: str) -> None:
-        """The request cannot be answered within the protocol: close the connection, log why."""
+        """The request cannot be answered within the protocol: close the connection and log why."""
 
     def has_hung_up(self) -> bool:
-        """Whether the client has closed the connection: it has given up, and may have asked others
-        for something else since. Asks the kernel: not for what comes a thousand times a second."""
+        """Whether the client has closed the connection: it has given up, and may have turned to
+        another node. Asks the kernel: too slow to call a thousand times a second."""
 
 
 class Groups(Protocol):
@@ -127,14 +128,14 @@ class Groups(Protocol):
         """Whether this master has applied everything chosen before its time."""
 
     def is_current(self, group: GroupId) -> bool:
-        """Whether this node is as far in the group as those that answered of late, which are a
-        majority of its members: not where it is only just learning what there is."""
+        """Whether this node has applied as much as the members that answered lately, a majority of
+        the group's: not while it is only just learning what there is."""
 
     def lacks_entries(self, group: GroupId) -> bool:
-        """Whether this node has heard of entries that it has not applied."""
+        """Whether this node knows of entries that it has not applied."""
 
     def known_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
-        """Whether each living member of the group has reported that it is as far as that."""
+        """Whether every living member of the group has reported having applied this slot."""
 
     def submit(
         self,
@@ -146,20 +147,20 @@ class Groups(Protocol):
     ) -> None:
         """Queue one command; `done` is called exactly once, perhaps before this returns.
 
-        Where the group is being handed to another node the command is forwarded there; with
+        While the group is being handed to another node, the command is forwarded there; with
         `anywhere` it is also forwarded to the master whenever that is another node.
         """
 
     def take(self, group: GroupId, pending: Pending) -> bool:
-        """The same for a command that is its own Pending; whether the group has so much waiting now
-        that its client should be held back."""
+        """`submit` for a command that is its own Pending; returns whether so much is waiting for
+        the group now that the client should be held back."""
 
 
 class LogReader(Protocol):
     """The bytes of applied entries."""
 
     def read_span(self, position: int, size: int) -> memoryview:
-        """`size` bytes from `position` on; spans of several entries of one segment are allowed.
+        """`size` bytes from `position` on; they may span several entries of one segment.
 
         Raises:
             DamagedError: if a checksum does not match.
@@ -167,20 +168,20 @@ class LogReader(Protocol):
 
 
 class AppliedLog(LogReader, Protocol):
-    """The same, for the event loop, and for callers that know what will be read next."""
+    """A LogReader for the event loop, and for callers that know what will be read next."""
 
     def read_span_now(self, position: int, size: int) -> memoryview | None:
-        """As `read_span`, if that needs no wait for the disk; None: call that in another thread."""
+        """As `read_span`, if that need not wait for the disk; None: call that in another thread."""
 
     def read_soon(self, position: int, size: int) -> None:
-        """`read_span` will most likely be called with these arguments; it may be nothing."""
+        """A hint: `read_span` will probably be called with these arguments. May do nothing."""
 
 
 class ColdReader(Protocol):
     """Batches that have left the node's log: in offset order, offsets and epochs written in.
 
-    What is there reaches from `start` to `end`; it may reach further than what this node has
-    applied, and may overlap with what is in the log.
+    It holds the offsets from `start` to `end`; it may reach further than what this node has
+    applied, and may overlap with the log.
     """
 
     def start(self, uid: int) -> int | None:
@@ -190,43 +191,44 @@ class ColdReader(Protocol):
         """The offset behind the last batch; None if there is nothing of this partition."""
 
     def knows(self, uid: int) -> bool:
-        """Whether `end` and `segments` can be told without the disk: the event loop asks first."""
+        """Whether `end` and `segments` can be answered without the disk: the event loop asks
+        first."""
 
     def known_end(self, uid: int) -> int | None:
-        """`end`, or a little less: without the disk."""
+        """`end`, or a little less: without touching the disk."""
 
     def read_now(self, uid: int, offset: int, bytes_max: int) -> list[memoryview] | None:
-        """As `read`, if that needs no wait for the disk, perhaps of less; None: call that in
+        """As `read`, perhaps less of it, if that need not wait for the disk; None: call that in
         another thread."""
 
     def read(self, uid: int, offset: int, bytes_max: int) -> list[memoryview]:
-        """Whole batches from the one that contains `offset` on, or the next one where that was
-        compacted away; the first in any case, more as long as they fit. One or several a view.
+        """Whole batches, from the one that contains `offset` or, where that was compacted away, the
+        next one. The first is always returned, more as long as they fit; one or several per view.
 
         Raises:
             StorageError: if they cannot be read, or are not what was written.
         """
 
     def read_soon(self, uid: int, offset: int, bytes_max: int) -> None:
-        """`read` will most likely be called with these arguments; it may be nothing."""
+        """A hint: `read` will probably be called with these arguments. May do nothing."""
 
     def find_time(self, uid: int, timestamp_ms: int, since: int) -> int | None:
-        """Base offset of the first batch, of those from the one with offset `since` on, that claims
-        to hold a record of this time or later."""
+        """Base offset of the first batch, from the one with offset `since` on, whose header claims
+        a record of this time or later; None if there is none."""
 
     def next_latest(
         self, uid: int, since: int, until: int, seen: tuple[int, int] | None
     ) -> tuple[int, int] | None:
-        """The batches that hold offsets from `since` to `until`, by the greatest times they claim,
-        from the latest down, those with the same time in order: time and base offset of the one
-        behind `seen`."""
+        """Go through the batches that hold offsets from `since` to `until`, by the greatest times
+        they claim, latest first, and in offset order among equal times: time and base offset of the
+        batch after `seen`."""
 
     def bytes_from(self, uid: int, offset: int) -> int:
-        """Bytes of the batches from the one that contains `offset` on; roughly will do, and without
-        the disk."""
+        """Bytes of the batches from the one that contains `offset` on: an estimate, without
+        touching the disk."""
 
     def bytes_of(self, uid: int) -> int:
-        """Bytes of its files, without the disk."""
+        """Bytes of its files, without touching the disk."""
 
     def segments(self, uid: int) -> Sequence[ColdSegment]:
         """In order."""
@@ -278,7 +280,7 @@ NO_COLD: Final = NoCold()
 
 
 class Worker(Protocol):
-    """Does jobs one after the other, where the loop does not wait for them."""
+    """Runs jobs one after the other, without the loop waiting for them."""
 
     def submit(
         self,
@@ -286,19 +288,19 @@ class Worker(Protocol):
         done: Callable[[T], None],
         failed: Callable[[StorageError], None] | None = None,
     ) -> None:
-        """What comes of the work is told on the loop, or the refusal where there is a use for it;
-        what nobody has a use for ends the node."""
+        """`done` gets the result on the loop, or `failed` the StorageError; without `failed` such
+        an error ends the node."""
 
 
 class BackgroundWorker(Worker, Protocol):
-    """One whose jobs go through a lot without waiting for anything."""
+    """One for long jobs that never wait for anything."""
 
     def rest(self) -> None:
-        """Called by such a job now and then: leaves the interpreter to others."""
+        """Such a job calls this now and then to leave the interpreter to others."""
 
 
 class Journal(Protocol):
-    """Where the node says what it does, for its operator."""
+    """Where the node tells its operator what it does."""
 
     def info(self, event: str, **fields: object) -> None: ...
 
@@ -315,13 +317,13 @@ class Timers(Protocol):
 
 
 class LogDir(Protocol):
-    """Where this node keeps its log, for requests about its size."""
+    """Where this node keeps its log; for requests about its size."""
 
     @property
     def path(self) -> str: ...
 
     def volume(self) -> tuple[int, int]:
-        """Bytes of the file system in all, and those that can still be used.
+        """Bytes of the file system: in all, and still available.
 
         Raises:
             OSError: if it cannot be asked.

@@ -1,9 +1,9 @@
 """Changing the registry from any node: propose on group 0, try again while there is no master.
 
-Every command is made so that saying it twice does no harm (a topic's id is drawn before the first
-try; a change says what it was decided on), so an attempt whose fate is unknown is simply repeated,
-byte for byte: it may still be on its way, and whichever comes second is refused. `repeated` then
-tells whoever reads the result that "it exists already" may be our own doing.
+Every command is idempotent (a topic's id is drawn before the first attempt; a change names what it
+was decided on), so an attempt whose outcome is unknown is simply repeated, byte for byte: it may
+still be on its way, and whichever comes second is refused. `repeated` then tells the caller that
+"it exists already" may be our own doing.
 """
 
 from collections.abc import Callable
@@ -22,20 +22,20 @@ RETRY_NS: Final = 20 * MS
 
 
 class Answer(NamedTuple):
-    """`repeated`: an earlier attempt at the same may have been carried out."""
+    """`repeated`: an earlier attempt of the same command may have been carried out."""
 
     result: Result
     repeated: bool
 
 
 Finished = Callable[[Answer | None], None]
-"""Told once; None when time ran out. It must not raise."""
+"""Called once; None when time ran out. It must not raise."""
 
 
 def change_registry(
     groups: Groups, timers: Timers, command: Command, deadline_boot_ns: int, finished: Finished
 ) -> None:
-    """Have the registry apply `command`; its result is known, not yet applied on this node.
+    """Have the registry apply `command`; the result is known before this node has applied it.
 
     Raises:
         PackingError: if a value of the command does not fit its field.

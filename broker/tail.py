@@ -1,12 +1,13 @@
-"""The newest batches of the whole node, kept in memory so that tailing consumers cost no disk.
+"""The newest batches of the whole node, kept in memory so that tailing consumers cost no disk
+reads.
 
-What is kept are the very buffers that went into the log: a large batch is a view of the frame its
-producer sent, a small one a view of its entry's command. A view keeps all of its buffer alive, and
+The buffers kept are the very ones that went into the log: a large batch is a view of the frame its
+producer sent, a small one a view of its entry's command. A view keeps its whole buffer alive, and
 one buffer may hold batches of many partitions (a follower's entry, a Java producer's request), so
-what is counted are the buffers. Batches come and go by rows, those of one entry for one partition.
-A row that is more than half of its buffer is counted with all of it; for other rows it is counted
-once, for as long as any of them is kept: never less than what is kept alive. Over the limit the
-oldest rows of the node go, whatever their partition.
+the buffers are counted. Batches come and go in rows: those of one entry for one partition. A row
+that is more than half of its buffer is charged the whole buffer; for other rows the buffer is
+counted once, while any of them is kept: never less than what is kept alive. Above the limit the
+node's oldest rows are dropped, whatever their partition.
 """
 
 from collections import deque
@@ -16,19 +17,19 @@ from typing import Final, TypeAlias
 import attrs
 
 BATCH_OVERHEAD_BYTES: Final = 208
-"""What a kept batch costs beside its bytes, measured: a view, and its place in the list."""
+"""Measured cost of a kept batch beside its bytes: a view, and its place in the list."""
 BUFFER_OVERHEAD_BYTES: Final = 144
-"""What a buffer costs beside its bytes: its own head, and what holds it for views."""
+"""Cost of a buffer beside its bytes: its own header, and the object that views refer to."""
 SHARED_OVERHEAD_BYTES: Final = BUFFER_OVERHEAD_BYTES + 144
-"""The same with its count, where it has batches of several rows."""
+"""The same plus its count, where it has batches of several rows."""
 ROW_OVERHEAD_BYTES: Final = 120
-"""What a row costs beside its batches: itself, and its places in two queues."""
+"""Cost of a row beside its batches: the row itself, and its places in two queues."""
 _COMPACT_OVER: Final = 64
 
 
 _Row: TypeAlias = tuple[int, int, int | None]
-"""Batches that came together, and go together: how many; what they cost in bytes; the id of their
-buffer where that is counted once for many rows, and not with this one."""
+"""Batches that come and go together: how many; their cost in bytes; the id of their buffer where
+that is counted once for many rows, and not with this one."""
 
 
 @attrs.define(eq=False)
@@ -57,7 +58,7 @@ class KeptBatches:
         self.rows.append(row)
 
     def pop_row(self) -> _Row:
-        """Forget the oldest; the list is moved up now and then, so this costs little."""
+        """Forget the oldest row; the list is shifted only now and then, so this is cheap."""
         row = self.rows.popleft()
         count = row[0]
         buffers, gone = self._buffers, self._gone + count
@@ -71,7 +72,7 @@ class KeptBatches:
         return row
 
     def clear(self) -> deque[_Row]:
-        """Forget all; returns the rows that were kept."""
+        """Forget all; return the rows that were kept."""
         self.live = False
         self.first, self._buffers, self._gone = self.stop, [], 0
         rows, self.rows = self.rows, deque()
@@ -79,7 +80,7 @@ class KeptBatches:
 
 
 DEAD_MIN: Final = 1024
-"""Fewer dead places than this are not worth a walk over the order."""
+"""Fewer dead places than this are not worth a pass over the order."""
 
 
 class Tail:
@@ -90,22 +91,23 @@ class Tail:
         self.bytes_held = 0
         self._kept: dict[int, KeptBatches] = {}
         self._order: deque[KeptBatches] = deque()
-        """Whose row came when: the oldest row of the node is the oldest of the first one."""
+        """Partitions in the order of their rows: the node's oldest row is the first of the
+        first."""
         self._dead = 0
-        """Places in the order whose partition was forgotten since."""
+        """Places in the order whose partition has been forgotten since."""
         self._shared: dict[int, list[int]] = {}
-        """id of a buffer -> how many rows of it are kept, and its cost. Their batches keep it
-        alive, so no other object can have its id meanwhile."""
+        """Buffer id -> how many of its rows are kept, and its cost. Their batches keep the buffer
+        alive, so no other object can get its id meanwhile."""
 
     def kept(self, uid: int) -> KeptBatches | None:
         return self._kept.get(uid)
 
     def append(self, uid: int, number: int, batch: memoryview) -> None:
-        """Keep the batch with this number; a gap before it forgets the partition's older ones."""
+        """Keep the batch with this number; if there is a gap before it, forget the older ones."""
         self.append_row(uid, number, (batch,))
 
     def append_row(self, uid: int, first: int, batches: Sequence[memoryview]) -> None:
-        """Keep batches with the numbers from `first` on, views of one buffer; they go together."""
+        """Keep batches numbered from `first` on, views of one buffer; they are dropped together."""
         kept = self._kept.get(uid)
         if kept is None or first != kept.stop:
             self.drop(uid)
@@ -124,7 +126,7 @@ class Tail:
             self._evict()
 
     def _share(self, buffer: object, size: int) -> int:
-        """Count a buffer with its first row; returns its id."""
+        """Count a buffer when its first row arrives; return its id."""
         key = id(buffer)
         held = self._shared.get(key)
         if held is None:
@@ -136,7 +138,7 @@ class Tail:
         return key
 
     def drop(self, uid: int) -> None:
-        """Forget a partition; its places in the order go when they are half of all."""
+        """Forget a partition; its places in the order are removed once they are half of all."""
         kept = self._kept.pop(uid, None)
         if kept is None:
             return
@@ -148,7 +150,7 @@ class Tail:
             self._dead = 0
 
     def _evict(self) -> None:
-        """Forget the oldest rows until the bound holds."""
+        """Forget the oldest rows until the limit holds."""
         take = self._order.popleft
         while self.bytes_held > self.bytes_max:
             kept = take()

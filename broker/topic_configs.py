@@ -1,7 +1,7 @@
-"""The settings a topic may have, which values of them we can keep our word on, and their defaults.
+"""The settings a topic may have, the values of them that we can honour, and their defaults.
 
 A setting that would promise what Evenkeel does not do is refused, with a reason, when a topic is
-created and when it is changed; it is not accepted and forgotten.
+created or changed; it is never accepted and then ignored.
 """
 
 import re
@@ -14,7 +14,7 @@ import attrs
 from broker.config import BrokerConfig
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
-"""As every client reads it: int() takes blanks, underscores and digits of any script as well."""
+"""As every client reads it: int() also accepts blanks, underscores and digits of any script."""
 
 _DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{0,17})?|\.[0-9]{1,17}")
 
@@ -30,7 +30,7 @@ RETENTION_MS: Final = "retention.ms"
 SEGMENT_BYTES: Final = "segment.bytes"
 SEGMENT_MS: Final = "segment.ms"
 SEGMENT_BYTES_MIN: Final = 1 << 20
-"""Kafka's own, from 4.0 on: a file for every few records would be the end of any disk."""
+"""Kafka's own from 4.0 on: a file for every few records would ruin any disk."""
 TIMESTAMP_TYPE: Final = "message.timestamp.type"
 LOG_APPEND_TIME: Final = "LogAppendTime"
 TIMESTAMP_AFTER_MAX_MS: Final = "message.timestamp.after.max.ms"
@@ -41,7 +41,7 @@ NO_LIMIT_MS: Final = 2**63 - 1
 
 
 class ConfigType(IntEnum):
-    """Numbers of DescribeConfigs from version 3 on."""
+    """Numbers used by DescribeConfigs from version 3 on."""
 
     BOOLEAN = 1
     STRING = 2
@@ -63,7 +63,7 @@ class TopicConfig:
     default: Callable[[BrokerConfig, int], str]
     check: Check
     broker_name: str
-    """What Kafka calls the setting of a node that is the default."""
+    """Kafka's name of the broker setting that is its default."""
     documentation: str
 
 
@@ -105,7 +105,7 @@ def _ratio(value: str, config: BrokerConfig, replicas: int) -> str | None:
 
 
 def majority(replicas: int) -> int:
-    """How many replicas have a record when it is acknowledged, whatever a client asks for."""
+    """How many replicas have a record when it is acknowledged, whatever the client asks for."""
     return replicas // 2 + 1
 
 
@@ -256,8 +256,8 @@ _ALL: Final = (
 
 
 def _idle(name: str, type_: ConfigType, value: str, because: str, broker: str = "") -> TopicConfig:
-    """A setting of Kafka's that is about something that is not done here, or always: tools that
-    send all settings send it with Kafka's default, and so ask for nothing."""
+    """A setting of Kafka's about something that is never done here, or always: tools that send
+    all settings send it with Kafka's default, and thereby ask for nothing."""
     return TopicConfig(
         name=name,
         type=type_,
@@ -324,7 +324,7 @@ TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {one.name: one for one in (*_A
 
 
 def setting(configs: Mapping[str, str], name: str, config: BrokerConfig, replicas: int = 1) -> str:
-    """What holds for a topic with these settings."""
+    """The value in force for a topic with these settings."""
     return configs.get(name) or TOPIC_CONFIGS[name].default(config, replicas)
 
 
@@ -349,7 +349,8 @@ def problem(
 
 
 def relation_problem(configs: Mapping[str, str], config: BrokerConfig, replicas: int) -> str | None:
-    """What is wrong between all settings of a topic, each of which is right by itself."""
+    """What is wrong between settings of a topic that are each valid by themselves; None if
+    nothing."""
     least, most = (
         int(setting(configs, name, config, replicas))
         for name in (MIN_COMPACTION_LAG_MS, MAX_COMPACTION_LAG_MS)
@@ -360,12 +361,12 @@ def relation_problem(configs: Mapping[str, str], config: BrokerConfig, replicas:
 
 
 def is_compacted(configs: Mapping[str, str]) -> bool:
-    """Whether records go when their key has a later one."""
+    """Whether records are removed when a later one has their key."""
     return COMPACT in _items(configs.get(CLEANUP_POLICY, DELETE))
 
 
 def is_deleted(configs: Mapping[str, str]) -> bool:
-    """Whether records go by age and size."""
+    """Whether records are removed by age and size."""
     return DELETE in _items(configs.get(CLEANUP_POLICY, DELETE))
 
 

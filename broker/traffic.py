@@ -1,8 +1,8 @@
 """What clients cause in each group, and how long they wait: the raw numbers of load reports and of
 the histograms in /metrics.
 
-Counted on the hot path, so it is integers in a dict and nothing else; whoever makes the reports
-takes the numbers away. Bounded by the number of groups and by WAITS_MAX.
+Counted on the hot path, hence integers in a dict and nothing else; the reporter takes them away.
+Bounded by the number of Paxos groups and by WAITS_MAX.
 """
 
 from typing import Final
@@ -13,12 +13,12 @@ from broker.latency import Latency
 from paxos.ids import GroupId
 
 WAITS_MAX: Final = 4_096
-"""Produce requests whose wait is remembered between two reports; further ones only count in the
-histogram."""
+"""Produce requests whose wait is remembered between two reports; further ones are only counted in
+the histogram."""
 EVERY: Final = 8
-"""Of many requests one in so many is timed ..."""
+"""One request in this many is timed ..."""
 ALL_BELOW: Final = 64
-"""... but of the first ones every one."""
+"""... but every one of the first few."""
 
 
 @attrs.define(eq=False)

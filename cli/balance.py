@@ -19,11 +19,11 @@ _DATA: Final = f"{chosen.DATA_CHANGES}; commands that only show also accept the 
 
 
 class BalanceError(RuntimeError):
-    """What was asked for makes no sense here; the message says why."""
+    """What was requested makes no sense here; the message says why."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The flags of old, and one subcommand for each thing an operator does."""
+    """The older flags, and one subcommand for each of an operator's tasks."""
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--all-on", type=int, metavar="N", help="move all masters to node N")
     what.add_argument("--even", action="store_true", help="the same as `run`")
@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     ) -> argparse.ArgumentParser:
         sub = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         sub.set_defaults(action=do, changes=changes)
-        # Without a default: one given before the subcommand counts as well.
+        # No default: one given before the subcommand counts as well.
         sub.add_argument("--data", type=Path, metavar="DIR", help=_DATA, default=argparse.SUPPRESS)
         if json_too:
             sub.add_argument("--json", action="store_true", help="for programs")
@@ -190,7 +190,7 @@ def _policy(options: Any) -> int:  # noqa: ANN401
 
 
 def _setting(text: str) -> tuple[str, Any]:
-    """`name=value`; a value that is not JSON is a word, `a,b` for zones."""
+    """`name=value`; a value that is not JSON is a string, `a,b` for zones."""
     name, equals, raw = text.partition("=")
     if not equals:
         raise BalanceError(f"{text!r}: expected name=value")

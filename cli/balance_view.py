@@ -1,4 +1,4 @@
-"""The balancer for people, at most 80 columns wide: what `evenkeel balance ...` prints."""
+"""The balancer for people: what `evenkeel balance ...` prints, at most 80 columns wide."""
 
 import datetime
 from collections import Counter
@@ -41,7 +41,7 @@ def show(view: Mapping[str, Any]) -> str:
 
 
 def _published(weights: Mapping[str, Any]) -> list[str]:
-    """Whose weights the registry holds, of when, and what becomes of them."""
+    """Who published the registry's weights, when, and whether they are used."""
     last = weights.get("published")
     if last is None:
         return []
@@ -75,7 +75,7 @@ def _state_line(view: Mapping[str, Any]) -> str:
 
 
 def plan(answer: Mapping[str, Any], without: Iterable[int], *, explain: bool) -> str:
-    """A plan, and what it would come to."""
+    """A plan, and what it would lead to."""
     decisions = answer["decisions"]
     moves = [one for one in decisions if one["move"]]
     gone = sorted(without)

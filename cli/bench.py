@@ -1,9 +1,9 @@
-"""`evenkeel bench`: what `python -m benchmarks` may be told, and the way to it.
+"""`evenkeel bench`: the options of `python -m benchmarks`, and starting it.
 
-The benchmarks stand above this package (docs/architecture.md, layers) and import it, never the
-other way round. So the options are here, where shells' completion and the help find them, the
-benchmarks read them from here too, and the command becomes that program: exec(2), so that signals
-and the exit code are its own.
+The benchmarks are a layer above this package (docs/architecture.md) and import it, never the other
+way round. So the options are here, where shell completion and the help find them; the benchmarks
+read them from here too, and the command becomes that program: exec(2), so that signals and the exit
+code are its own.
 """
 
 import argparse
@@ -38,13 +38,12 @@ NAMES: Final = (
     "failover",
     "catchup",
 )
-"""The benchmarks in the order in which they run; benchmarks/suites/suite.py says what each of them
-is."""
+"""The benchmarks in the order in which they run; benchmarks/suites/suite.py describes each."""
 FAMILIES: Final = ("groups", "nodes")
-"""Words for several of them: all whose names begin so."""
+"""Words that stand for several: all whose names begin with them."""
 OURS: Final = "evenkeel"
 GIVEN: Final = "brokers"
-"""The systems that need no name: a fresh cluster, and what --bootstrap-servers says."""
+"""Systems that need no name: a fresh cluster, and the one at --bootstrap-servers."""
 
 
 @attrs.frozen
@@ -56,7 +55,7 @@ class Peer:
 
 
 def chosen_names(words: list[str] | None) -> list[str]:
-    """The benchmarks that these words mean, in their order; all without words."""
+    """The benchmarks that these words mean, in order; all if there are no words."""
     if words is None:
         return list(NAMES)
     prefixes = tuple(f"{word}-" for word in words if word in FAMILIES)
@@ -126,7 +125,7 @@ def _peer(text: str) -> Peer:
 
 
 def run(options: Any) -> NoReturn:  # noqa: ANN401 (argparse's)
-    """Become the benchmarks, with the words as they were typed."""
+    """Replace this process by the benchmarks, with the arguments as they were typed."""
     words = options.arguments[1:]
     sys.stdout.flush()
     command = [sys.executable, "-P", "-m", MODULE, *words]

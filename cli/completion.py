@@ -1,7 +1,7 @@
-"""`evenkeel completion SHELL`: a script by which a shell completes commands, options and paths.
+"""`evenkeel completion SHELL`: a script with which a shell completes commands, options and paths.
 
-It is made from the parser itself, so it knows whatever the parser knows; nothing of ours runs when
-somebody presses the tabulator.
+It is generated from the parser itself, so it knows whatever the parser knows; none of our code runs
+when somebody presses Tab.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import shtab
 
 SHELLS: Final = ("bash", "zsh", "fish")
 DIRECTORY: Final = "DIR"
-"""The metavar of arguments that are directories, by the habit of our parsers."""
+"""The metavar of arguments that are directories, by convention in our parsers."""
 
 
 def add_options(parser: argparse.ArgumentParser, whole: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def run(options: Any) -> int:  # noqa: ANN401 (argparse's)
 
 
 def script(whole: argparse.ArgumentParser, shell: str) -> str:
-    """What the shell has to read, for all of `whole`."""
+    """The script for the shell, for all of `whole`."""
     for action in _actions(whole):
         if action.type is Path:
             kind = shtab.DIRECTORY if action.metavar == DIRECTORY else shtab.FILE

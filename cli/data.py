@@ -75,7 +75,7 @@ def _groups(text: str) -> frozenset[GroupId]:
 
 
 def _unsafe_recover(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    """Leave an order to the next start of the node."""
+    """Leave an order for the node's next start."""
     with _opened(options) as disk:
         found = inspect(disk, entries=False)
         silent = [
@@ -101,7 +101,7 @@ def _unsafe_recover(options: Any) -> int:  # noqa: ANN401 (argparse's)
 @contextmanager
 def _opened(options: Any, bytes_max: int = 0) -> Iterator[RealDisk]:  # noqa: ANN401 (argparse's)
     """Raises:
-    DirectoryRefused: there is no such directory, or a node uses it.
+    DirectoryRefused: if there is no such directory, or a node uses it.
     """
     directory: Path = options.directory
     if not directory.is_dir():

@@ -125,13 +125,14 @@ async def _describe(options: Any) -> int:  # noqa: ANN401 (argparse's)
 
 
 def _shown(member: GroupMember) -> str:
-    """What it is called, cut in the middle: its beginning names the client, its end the member."""
+    """The member's id, shortened in the middle: its beginning names the client, its end the
+    member."""
     name = member.instance or member.id
     return name if len(name) <= MEMBER_CHARS_MAX else f"{name[:20]}...{name[-8:]}"
 
 
 def _client(member: GroupMember) -> str | None:
-    """Its client's name where the member's own does not say it; cut, for it is there for people."""
+    """The client's name if the member's id does not contain it; shortened, as it is for people."""
     name = member.client_id
     if member.id.startswith(name) and member.instance is None:
         return None
@@ -139,10 +140,10 @@ def _client(member: GroupMember) -> str | None:
 
 
 async def _without_members(admin: Admin, name: str) -> GroupDescription:
-    """A group that may be changed from outside.
+    """A consumer group that may be changed from outside.
 
     Raises:
-        ClientError: if it has members: they would go on from where they are, and commit that.
+        ClientError: if it has members: they would continue from their positions, and commit those.
     """
     group = await admin.describe_group(name)
     if group.members:
@@ -194,7 +195,7 @@ async def _seek(options: Any) -> int:  # noqa: ANN401 (argparse's)
             await _without_members(admin, options.group)
         except BrokerError as error:
             if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
-                raise  # one that nobody has heard of may be told where to begin
+                raise  # an unknown consumer group may be told where to begin
         committed = {
             place: one.offset
             for place, one in (await admin.committed_offsets(options.group)).items()
@@ -242,7 +243,7 @@ async def _chosen(
 async def _targets(
     admin: Admin, where: str, places: list[TopicPartition], committed: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """The offset for each partition; never outside of what is there."""
+    """The offset for each partition; always within its existing records."""
     begins = await admin.list_offsets(dict.fromkeys(places, BEGINNING))
     ends = await admin.list_offsets(dict.fromkeys(places, END))
     targets: dict[TopicPartition, int] = {}
@@ -270,7 +271,7 @@ async def _targets(
 
 
 def _time_ms(where: str) -> int:
-    """A time in ISO format (UTC where it says nothing else), or milliseconds behind an `@`."""
+    """A time in ISO format (UTC unless it says otherwise), or milliseconds after an `@`."""
     if where[:1] == "@" and where[1:].isdecimal():
         return int(where[1:])
     try:

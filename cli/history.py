@@ -1,4 +1,4 @@
-"""`evenkeel history check FILE...`: checks whether logs could have shown this to clients."""
+"""`evenkeel history check FILE...`: checks whether a log could have produced what clients saw."""
 
 import argparse
 import json
@@ -54,10 +54,10 @@ def _not_negative(text: str) -> float:
 
 
 def run_check(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    """0 where the history is clean, 1 where it is not.
+    """0 if the history is clean, else 1.
 
     Raises:
-        HistoryError: a file is none, or there is nothing in it to be judged.
+        HistoryError: if a file is not a history, or there is nothing to judge in it.
     """
     history = list(chain.from_iterable(map(read_history, options.files)))
     if not any(one.op not in (Op.FAULT, Op.HEAL) for one in history):
@@ -68,7 +68,7 @@ def run_check(options: Any) -> int:  # noqa: ANN401 (argparse's)
 
 
 def promised(options: Any) -> Options:  # noqa: ANN401 (argparse's)
-    """What the command line says was promised."""
+    """What was promised, according to the command line."""
     lag_ms: float | None = options.lag_ms_max
     return Options(
         idempotent=not options.not_idempotent,

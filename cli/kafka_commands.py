@@ -18,21 +18,21 @@ from wire.error_codes import ErrorCode
 TIMEOUT_S: Final = 10.0
 TIMEOUT_S_MAX: Final = 3600.0
 NODES_TRIED: Final = 3
-"""Of this many, all but one may hang before a command gives up."""
+"""Of this many nodes, all but one may hang before a command gives up."""
 FAILED: Final = 1
-"""The exit code of what was not done."""
+"""The exit code when something was not done."""
 UNKNOWN: Final = 3
-"""The exit code of an answer in which something is missing that may well exist."""
+"""The exit code of an answer that lacks something that may exist."""
 INTERRUPTED: Final = 130
 """The exit code after Ctrl-C, as in shells."""
 
 
 class ClientError(RuntimeError):
-    """What was asked for makes no sense; the message says why."""
+    """What was requested makes no sense; the message says why."""
 
 
 def add_cluster_options(parser: argparse.ArgumentParser, *, changes: bool) -> None:
-    """Any Kafka cluster by its addresses, or else the one that runs here."""
+    """Any Kafka cluster by its addresses, or the one that runs here."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--bootstrap", metavar="HOST:PORT", help="any Kafka cluster, by its nodes")
     text = chosen.DATA_CHANGES if changes else chosen.DATA_LOOKS
@@ -54,7 +54,7 @@ def _seconds(word: str) -> float:
 
 
 def config_of(options: Any) -> ClientConfig:  # noqa: ANN401 (argparse's)
-    """A user wants to know soon that no node answers; one hung node is skipped."""
+    """A user wants to know soon if no node answers; one hung node is skipped."""
     timeout_ms = max(1, round(options.timeout * 1000))
     one_node_ms = max(1, timeout_ms // NODES_TRIED)
     return ClientConfig(
@@ -69,7 +69,7 @@ async def open_admin(options: Any) -> AsyncGenerator[Admin]:  # noqa: ANN401 (ar
     """An admin client of the cluster that is meant.
 
     Raises:
-        ClientError: if another cluster answers where that of the directory should.
+        ClientError: if the directory's cluster is meant and another one answers.
     """
     async with Admin(bootstrap_of(options), client=config_of(options)) as admin:
         if options.bootstrap is None:
@@ -85,7 +85,7 @@ async def open_admin(options: Any) -> AsyncGenerator[Admin]:  # noqa: ANN401 (ar
 
 async def existing_topic(admin: Admin, name: str) -> TopicDescription:
     """Raises:
-    ClientError: if there is none of this name.
+    ClientError: if there is no topic of this name.
     """
     try:
         return await admin.describe_topic(name)
@@ -109,7 +109,7 @@ def bootstrap_of(options: Any) -> str:  # noqa: ANN401 (argparse's)
 
 
 def run_until_signal(work: Callable[[], Awaitable[int]], *, interrupted: int = INTERRUPTED) -> int:
-    """Run an async command; Ctrl-C cancels it, so that it ends in good order."""
+    """Run an async command; Ctrl-C cancels it, so that it ends properly."""
     return trio.run(_until_signal, work, interrupted)
 
 
@@ -145,7 +145,7 @@ def pairs(words: Sequence[str], what: str) -> dict[str, str]:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Columns as wide as they must be; numbers to the right."""
+    """Columns as wide as necessary; numbers are right-aligned."""
     cells = [["-" if one is None else str(one) for one in row] for row in rows]
     widths = [max(len(line[at]) for line in [list(heads), *cells]) for at in range(len(heads))]
     numeric = [
@@ -164,12 +164,12 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def text_of(data: bytes | None) -> str:
-    """Bytes for a person's eyes: what is no text is escaped."""
+    """Bytes for people: what is not text is escaped."""
     return "" if data is None else data.decode("utf-8", "backslashreplace")
 
 
 def json_of(name: str, data: bytes | None) -> Mapping[str, object]:
-    """Bytes for a program: text where they are UTF-8, else hexadecimal under another name."""
+    """Bytes for a program: text if they are UTF-8, else hexadecimal under another name."""
     if data is None:
         return {name: None}
     try:

@@ -1,8 +1,8 @@
-"""`evenkeel`: what a person does with a local cluster from a terminal.
+"""`evenkeel`: managing a local cluster from a terminal.
 
-A command that cannot do what it was asked prints one line that says why, and exits with 1 (2 for
-wrong arguments, as argparse has it). What could be answered in part only is printed, says what is
-unknown, and exits with 3; docs/client.md has the table.
+A command that cannot do what was requested prints one line that says why, and exits with 1 (2 for
+wrong arguments, as in argparse). A partial answer is printed, says what is unknown, and the exit
+code is 3; docs/client.md has the table.
 """
 
 import argparse
@@ -86,7 +86,7 @@ FEW_NODES: Final = {
     2: "two nodes: nothing is acknowledged while either is down. A node that loses its disk gets"
     " everything from the other; what both lose is gone. Three nodes survive the loss of one",
 }
-"""What a cluster of less than three nodes cannot do."""
+"""What a cluster of fewer than three nodes cannot do."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -94,14 +94,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Do what the arguments say: the exit code."""
+    """Run the command line; returns the exit code."""
     options = _parser().parse_args(arguments)
     options.arguments = arguments
     try:
         code: int = options.do(options)
         _tell_what_changed(options)
     except BrokenPipeError:
-        return FAILED  # whoever read our output has gone, as with `evenkeel status | head`
+        return FAILED  # the reader of our output has gone, as with `evenkeel status | head`
     except (*Refusals, OSError) as error:
         where = None if isinstance(error, state.StateError) else chosen.changed(options)
         print(f"evenkeel: {error}{'' if where is None else f' [{where}]'}", file=sys.stderr)
@@ -112,7 +112,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _tell_what_changed(options: Any) -> None:  # noqa: ANN401 (argparse's)
-    """On the standard error: what a program reads stays what it was."""
+    """On standard error: standard output stays the same for programs."""
     where = chosen.changed(options)
     if where is not None:
         print(f"in {where}", file=sys.stderr)
@@ -181,7 +181,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_processes(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """What ends, stops and starts the nodes' processes."""
+    """Commands that end, stop and start the nodes' processes."""
     for name, text in FAULTS.items():
         fault = command(name, _fault, text, changes=True)
         fault.set_defaults(fault=name)
@@ -256,7 +256,7 @@ def _up(options: Any) -> int:  # noqa: ANN401 (argparse's)
 async def _up_async(
     spec: ClusterSpec, overrides: Sequence[str], watched: Watched, timeout_s: float
 ) -> int:
-    """Until a signal; a second one does not wait for the nodes' goodbye."""
+    """Run until a signal; a second one does not wait for the nodes to hand over."""
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     failure: Exception | None = None
     with trio.open_signal_receiver(*signals) as received:
@@ -280,7 +280,7 @@ async def _up_async(
 async def _watched(
     spec: ClusterSpec, program: str | None, usual_port: int | None
 ) -> AsyncIterator[Sequence[str]]:
-    """What the welcome says of Prometheus, which runs meanwhile if it is to."""
+    """The welcome's lines about Prometheus, which runs meanwhile if requested."""
     if program is None:
         yield ()
     else:
@@ -349,7 +349,7 @@ def _status(options: Any) -> int:  # noqa: ANN401 (argparse's)
 
 
 async def _seen(spec: ClusterSpec, running: state.State) -> status.ClusterView:
-    """As it is; where all answer and a group has no master, it is on its way: look again."""
+    """The present state; if all nodes answer and a group has no master yet, look again."""
     view = await status.collect(spec, running)
     for _ in range(LOOKS_AGAIN):
         if not view.unknown() or any(row.status is None for row in view.nodes):
@@ -412,7 +412,7 @@ EXAMPLE_NODE: Final = (
     "node.data_dir=data/node-1",
     "peers.1=127.0.0.1:7092",
 )
-"""What a file must say; `evenkeel config` without one shows all the rest."""
+"""Settings that a file must have; `evenkeel config` without a file shows all others."""
 
 
 def _version(_options: Any) -> int:  # noqa: ANN401 (argparse's)

@@ -23,7 +23,7 @@ from runtime.membership.lost_directory import what_would_be_lost
 
 LOOK_EVERY_S: Final = 0.5
 QUIET_S: Final = 2.0
-"""So long nothing must be left to do: the planner thinks for a moment."""
+"""How long nothing may be left to do before it counts as done: the planner takes a moment."""
 WAIT_S: Final = 600.0
 COLUMNS: Final = 80
 
@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 
 
 class NodeError(RuntimeError):
-    """What was asked for cannot be done, or was not done in time; the message says why."""
+    """The request cannot be done, or was not done in time; the message says why."""
 
 
 def add_commands(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +74,7 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
 
 @attrs.define
 class Cluster:
-    """How to reach it. `spec` None: it is not one of this machine's launcher."""
+    """How to reach it. `spec` None: it was not started by this machine's launcher."""
 
     addresses: list[Address]
     spec: ClusterSpec | None = None
@@ -84,7 +84,7 @@ class Cluster:
         """The answer of the first node that gives one.
 
         Raises:
-            HealthError: none does, or it refuses.
+            HealthError: if no node answers, or one refuses.
         """
         failures: list[str] = []
         for address in self.addresses:
@@ -195,7 +195,7 @@ def _add_elsewhere(cluster: Cluster, options: Any) -> int:  # noqa: ANN401 (argp
 def configuration(
     status: Mapping[str, Any], view: Mapping[str, Any], number: int, zone: str
 ) -> str:
-    """The least a new node needs to join; the rest has defaults, or is as on the others."""
+    """The least a new node needs to join; the rest has defaults, or equals the others' settings."""
     founders = ",".join(map(str, view["founders"]))
     return "\n".join(
         [
@@ -287,10 +287,10 @@ def _replace(options: Any) -> int:  # noqa: ANN401 (argparse's)
 
 
 def _refuse_loss(number: int, spec: ClusterSpec) -> None:
-    """Before a directory is taken away: whether the others can do without what is in it.
+    """Before a directory is removed: check that the other nodes can do without its contents.
 
     Raises:
-        NodeError: they cannot, or nobody knows.
+        NodeError: if they cannot, or that is unknown.
     """
     views = {}
     for node in spec.nodes:
@@ -302,7 +302,7 @@ def _refuse_loss(number: int, spec: ClusterSpec) -> None:
 
 
 def _votes(address: Address, view: Mapping[str, Any]) -> bool:
-    """Whether the node itself says that it has caught up and votes in all of its groups."""
+    """Whether the node itself reports that it has caught up and votes in all of its groups."""
     try:
         own = health.call(address, "GET", "/status")
     except health.HealthError:
@@ -325,7 +325,7 @@ def _say(line: str) -> None:
 
 
 class Watch:
-    """Looks at the cluster until something holds for a moment, and says how far it is."""
+    """Watches the cluster until something holds for a moment, and reports the progress."""
 
     def __init__(self, cluster: Cluster, timeout_s: float, say: Say = _say) -> None:
         self._cluster, self._timeout_s, self._say = cluster, timeout_s, say
@@ -340,7 +340,7 @@ class Watch:
         """Wait for it.
 
         Raises:
-            NodeError: not in time; the change goes on.
+            NodeError: if it does not happen in time; the change continues.
         """
         since: float | None = None
         while self.seconds < self._timeout_s:

@@ -1,9 +1,9 @@
-"""Which cluster a command means, and what it says about that.
+"""Which cluster a command acts on, and what it says about that.
 
-A command that changes something acts on what was named, or on `./data`, and says afterwards which
-cluster it changed. Only one that looks may follow the note of the cluster started last, and says
-so. A directory whose cluster is stopped means that cluster and no other: its ports may be another
-cluster's by now.
+A command that changes something acts on the cluster that was named, or on `./data`, and afterwards
+says which cluster it changed. Only a command that shows something may follow the note about the
+cluster started last, and says so. A directory whose cluster is stopped means that cluster and no
+other: another cluster may have its ports by now.
 """
 
 import os
@@ -23,7 +23,7 @@ DATA_LOOKS: Final = "the cluster's directory (./data, or the one started last)"
 
 @attrs.frozen
 class Target:
-    """The cluster a command acts on; `followed`: it was not named and is not here."""
+    """The cluster a command acts on; `followed`: it was not named and is not in ./data."""
 
     where: str
     changes: bool
@@ -32,7 +32,7 @@ class Target:
 
 
 def directory(options: Any) -> Path:  # noqa: ANN401 (argparse's)
-    """The directory of the cluster that is meant; `options.changes` says what for.
+    """The directory of the cluster that is meant; `options.changes`: whether to change it.
 
     Raises:
         StateError: if there is none.
@@ -49,10 +49,10 @@ def directory(options: Any) -> Path:  # noqa: ANN401 (argparse's)
 
 
 def running(options: Any) -> tuple[ClusterSpec, state.State]:  # noqa: ANN401 (argparse's)
-    """The cluster that is meant, which runs.
+    """The cluster that is meant, which must be running.
 
     Raises:
-        StateError: if there is none, or it does not run.
+        StateError: if there is none, or it is not running.
     """
     data_dir = directory(options)
     now = state.read(data_dir)
@@ -60,12 +60,12 @@ def running(options: Any) -> tuple[ClusterSpec, state.State]:  # noqa: ANN401 (a
 
 
 def elsewhere(options: Any, address: str) -> None:  # noqa: ANN401 (argparse's)
-    """The cluster is one that was named by an address."""
+    """The cluster was named by an address."""
     changes = bool(getattr(options, "changes", False))
     options.chosen = Target(f"the cluster at {address}", changes)
 
 
 def changed(options: Any) -> str | None:  # noqa: ANN401 (argparse's)
-    """Where a command has changed something, or may have; None for one that only looks."""
+    """What a command has changed, or may have; None for one that only shows something."""
     chosen: Target | None = getattr(options, "chosen", None)
     return chosen.where if chosen is not None and chosen.changes else None

@@ -40,7 +40,7 @@ from evenkeel import (
 
 READ_BYTES: Final = 64 * 1024
 UNACKNOWLEDGED_MAX: Final = 10_000
-"""Records whose places are still to be printed."""
+"""Records whose places have not been printed yet."""
 
 Action = Callable[[Any], Awaitable[int]]
 
@@ -200,7 +200,7 @@ def _tell(options: Any, text: str, value: object) -> None:  # noqa: ANN401 (argp
 
 
 async def _lines() -> AsyncGenerator[bytes, None]:
-    """The lines of the standard input, without their ends."""
+    """The lines of standard input, without their ends."""
     rest = b""
     stdin = cast("BufferedReader", sys.stdin.buffer)
     while True:
@@ -218,7 +218,7 @@ async def _produce(options: Any) -> int:  # noqa: ANN401 (argparse's)
     headers = [(name, value.encode()) for name, value in pairs(options.header, "header").items()]
     separator = None if options.key_separator is None else options.key_separator.encode()
     async with open_admin(options) as admin:
-        topic = await existing_topic(admin, options.topic)  # or sending would wait for it
+        topic = await existing_topic(admin, options.topic)  # otherwise sending would wait for it
         _check_partitions(topic, [] if options.partition is None else [options.partition])
     config = ProducerConfig(compression=Compression[options.compression.upper()])
     count = 0

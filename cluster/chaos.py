@@ -1,4 +1,4 @@
-"""Faults for real processes: death without a word (SIGKILL), and a pause (SIGSTOP, SIGCONT).
+"""Faults for real processes: sudden death (SIGKILL), and a pause (SIGSTOP, SIGCONT).
 
 Each returns when the fault has taken effect, so a test need not sleep.
 """
@@ -20,7 +20,7 @@ class ChaosError(RuntimeError):
 
 
 async def kill(process: Process) -> None:
-    """SIGKILL: nothing is flushed, drained or said. The watcher of the process reaps it."""
+    """SIGKILL: nothing is flushed, drained or announced. The watcher of the process reaps it."""
     _signal(process, signal.SIGKILL)
     with trio.fail_after(EFFECT_S_MAX):
         await process.wait()
@@ -45,7 +45,7 @@ def _signal(process: Process, number: signal.Signals) -> None:
 
 async def _until_stopped(process: Process, *, stopped: bool) -> None:
     with trio.fail_after(EFFECT_S_MAX):
-        # The kernel tells of a stop only through wait(2), which would steal the exit code.
+        # Only wait(2) would report a stop, and that would steal the exit code.
         while process.exit_code is None and is_stopped(process.pid) != stopped:  # noqa: ASYNC110
             await trio.sleep(LOOK_EVERY_S)
 

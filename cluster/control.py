@@ -24,11 +24,11 @@ SOCKET_PATH_BYTES_MAX: Final = 100
 """The kernel's limit is 107 (unix(7))."""
 
 Handler: TypeAlias = Callable[[str, int], Awaitable[str]]
-"""Does it to that node and says what was done; raises `Refused` with the reason."""
+"""Does it to that node and returns what was done; raises `Refused` with the reason."""
 
 
 class Refused(Exception):
-    """What was asked cannot be done; the message is the answer."""
+    """The request cannot be carried out; the message is the answer."""
 
 
 class ControlError(RuntimeError):
@@ -36,7 +36,7 @@ class ControlError(RuntimeError):
 
 
 def socket_path(data_dir: Path) -> Path:
-    """In the data directory, or in a private temporary one where that path is too long."""
+    """In the data directory, or in a private temporary one if that path is too long."""
     path = data_dir / "control.sock"
     if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
         return path
@@ -64,7 +64,7 @@ async def serve(
 
 
 def _listen(path: Path) -> trio.socket.SocketType:
-    """A process that may open the socket may kill nodes: so only its owner may open it."""
+    """Whoever may open the socket may kill nodes: so only its owner may open it."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
@@ -118,7 +118,7 @@ def ask(path: Path, what: str, node: int, *, timeout_s: float = ANSWER_S_MAX) ->
     """Ask the launcher at `path`, and wait until it is done.
 
     Raises:
-        ControlError: with its refusal, or why there was no answer.
+        ControlError: if it refuses, with the reason, or there is no answer.
     """
     data = b""
     try:

@@ -23,7 +23,7 @@ ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 class HealthError(RuntimeError):
-    """The node did not answer, or not with what was asked for."""
+    """The node did not answer, or not what was asked for."""
 
 
 def request(
@@ -94,7 +94,7 @@ async def not_ready_async(address: Address, *, timeout_s: float = TIMEOUT_S) -> 
 
 
 def is_ready(address: Address, *, timeout_s: float = TIMEOUT_S) -> bool:
-    """Whether the node says that it takes part and serves."""
+    """Whether the node reports that it takes part and serves."""
     try:
         return request(address, "GET", "/readyz", timeout_s=timeout_s)[0] == 200
     except HealthError:
@@ -126,7 +126,7 @@ async def call_async(
     *,
     timeout_s: float = TIMEOUT_S,
 ) -> Any:  # noqa: ANN401 (it is JSON)
-    """The same without stopping the loop."""
+    """As `ask`, without blocking the loop."""
     ask = partial(call, address, method, path, body, timeout_s=timeout_s)
     return await trio.to_thread.run_sync(ask, abandon_on_cancel=True)
 
@@ -135,7 +135,7 @@ async def place(address: Address, wanted: Mapping[str, object]) -> int:
     """Change the ideal placement, as `evenkeel balance` does (runtime.admin.balancer): its version.
 
     Raises:
-        HealthError: the node did not answer, or refused.
+        HealthError: if the node did not answer, or refused.
     """
     answer = await call_async(address, "POST", "/admin/placement", wanted, timeout_s=OPERATOR_S)
     return int(answer["version"])

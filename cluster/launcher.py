@@ -1,4 +1,4 @@
-"""Run a cluster of real node processes on this machine, for as long as a context lasts.
+"""Runs a cluster of real node processes on this machine, for as long as a context lasts.
 
 The launcher is the parent of every node: it starts them, records how they end, carries out requests
 from the control socket, and stops them all at the end. If it is killed itself, the kernel kills the
@@ -28,10 +28,11 @@ from runtime.config.config import ConfigError
 START_S_MAX: Final = 30.0
 STOP_S_MAX: Final = 10.0
 LEFT_ALONE_S_MAX: Final = 0.5
-"""A node without a majority can hand over nothing: it need not wait for that when all stop."""
+"""A node without a majority cannot hand over anything: it need not wait for that when all stop."""
 READY_LOOK_EVERY_S: Final = 0.05
 LOG_BYTES_MAX: Final = 64 * 1024 * 1024
-"""A node's log larger than this at its start is put aside as `.1`, replacing the one before."""
+"""A node's log that is larger than this at its start is moved to `.1`, replacing the previous
+one."""
 
 Command: TypeAlias = Callable[[ClusterSpec, int, Sequence[str]], list[str]]
 """(spec, node id, overrides) -> what to run; a parameter, so that tests can run something small."""
@@ -94,7 +95,7 @@ class Launcher:
         """Start every node and wait until all are ready; what they wait for is reported.
 
         Raises:
-            StartError: if one ends or is not ready in time; the first one is told at once.
+            StartError: if one ends or is not ready in time; raised for the first one at once.
         """
         for node in self.spec.nodes:
             self._start(node.id)
@@ -160,12 +161,12 @@ class Launcher:
         self._save_state()
 
     def start(self, node_id: int) -> None:
-        """Start a node that does not run, and do not wait until it is ready."""
+        """Start a node that is not running, without waiting until it is ready."""
         self._node(node_id, NodeState.KILLED, NodeState.EXITED)
         self._start(node_id)
 
     async def restart(self, node_id: int) -> None:
-        """Stop it in order if it runs, start it, and wait until it is ready."""
+        """Stop it cleanly if it runs, start it, and wait until it is ready."""
         await self.begin(node_id)
         await self.wait_ready(node_id)
 
@@ -285,7 +286,7 @@ class Launcher:
         patience.cancel()
 
     def now(self) -> State:
-        """What runs, for other terminals."""
+        """Write what runs, for other terminals."""
         nodes = {
             node_id: NodeNow(node.state, node.process.pid)
             for node_id, node in sorted(self._nodes.items())
@@ -299,7 +300,7 @@ class Launcher:
         return tail(self.spec.log_path(node_id))
 
     async def handle(self, what: str, node_id: int) -> str:
-        """What the control socket asks for."""
+        """Carry out a request from the control socket."""
         doings = {
             "kill": (self.kill, "killed (SIGKILL)"),
             "pause": (self.pause, "paused (SIGSTOP)"),
@@ -318,7 +319,7 @@ class Launcher:
                 if self._stopping:
                     raise control.Refused("the cluster is stopping")
                 await do(node_id)
-            if what == "restart":  # not in there: it may wait for a node that is still to start
+            if what == "restart":  # not in there: it may wait for a node that has yet to start
                 await self.wait_ready(node_id)
         except (chaos.ChaosError, StartError, trio.TooSlowError) as error:
             raise control.Refused(f"node {node_id}: {error}") from error
@@ -328,13 +329,13 @@ class Launcher:
 
 
 def _unused(folder: Path, name: str) -> Path:
-    """A name in the folder that nothing has."""
+    """A name that nothing in the folder has."""
     candidates = (folder / f"{name}-{number}" for number in count(1))
     return next(path for path in candidates if not path.exists())
 
 
 def _ignore(_line: str) -> None:
-    """For callers that look for themselves."""
+    """For callers that look themselves."""
 
 
 @asynccontextmanager

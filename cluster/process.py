@@ -1,7 +1,7 @@
 """One child process of the launcher: started so that it cannot outlive it, watched, signalled.
 
-Signals go through a pidfd (pidfd_send_signal(2)), so they can never hit a stranger that got the
-number of a dead child.
+Signals go through a pidfd (pidfd_send_signal(2)), so they can never hit another process that got
+the number of a dead child.
 """
 
 import os
@@ -33,8 +33,9 @@ class Process:
     def start(cls, command: Sequence[str], *, log: Path, env: Mapping[str, str]) -> "Process":
         """Start `command` with its output appended to `log`; it is killed when we die.
 
-        Its own process group: Ctrl-C in the terminal is for the launcher, which then stops the
-        children in order. Starting takes milliseconds, and must be done on the main thread.
+        It has a process group of its own: Ctrl-C in the terminal is for the launcher, which then
+        stops the children in order. Starting takes milliseconds, and must be done on the main
+        thread.
         """
         assert threading.current_thread() is threading.main_thread(), "see child.py"
         guard = [sys.executable, "-I", "-S", child.__file__, str(os.getpid())]
@@ -56,12 +57,12 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """As subprocess has it: negative for a signal, None while it runs."""
+        """As in subprocess: negative for a signal, None while it runs."""
         return self._popen.returncode
 
     @property
     def ending(self) -> str:
-        """How it ended, in words; it must have."""
+        """How it ended, in words; it must have ended."""
         code = self.exit_code
         assert code is not None
         return f"signal {-code}" if code < 0 else f"exit code {code}"
@@ -77,7 +78,7 @@ class Process:
         return True
 
     async def wait(self) -> int:
-        """Wait for its end and reap it; any number of tasks may."""
+        """Wait for its end and reap it; several tasks may wait."""
         async with self._reaping:
             if self._popen.returncode is None:
                 await trio.lowlevel.wait_readable(self._pidfd)

@@ -1,8 +1,9 @@
-"""Prometheus beside a local cluster (`evenkeel up --prometheus`): started, looked after, stopped.
+"""Prometheus beside a local cluster (`evenkeel up --prometheus`): started, supervised, stopped.
 
 The configuration and the rules are those in dashboards/prometheus, copied into the cluster's
-directory at every start, beside `targets.json`, which the launcher keeps true (spec.save). What
-Prometheus collects lies there, too, and is bounded in time and bytes. It listens on loopback only.
+directory at every start, beside `targets.json`, which the launcher keeps up to date (spec.save).
+What Prometheus collects lies there, too, and is limited in time and bytes. It listens on loopback
+only.
 """
 
 import os
@@ -35,7 +36,7 @@ class PrometheusError(RuntimeError):
 
 
 def find(env: Mapping[str, str]) -> str:
-    """The program.
+    """The path of the program.
 
     Raises:
         PrometheusError: if it is not installed.
@@ -50,7 +51,8 @@ def find(env: Mapping[str, str]) -> str:
 
 
 def prepare(spec: ClusterSpec) -> Path:
-    """The configuration file, in a directory with all it refers to; targets.json is there."""
+    """The configuration file, in a directory with everything it refers to; targets.json is
+    there."""
     folder = spec.prometheus_dir
     for file in sorted(FILES.glob("*.yml")):
         shutil.copyfile(file, folder / file.name)
@@ -68,7 +70,7 @@ async def watching(
     """Prometheus, ready, at this address, while the body runs. Should it end, that is reported.
 
     Raises:
-        PrometheusError: it does not start; the message has the end of its log.
+        PrometheusError: if it does not start; the message has the end of its log.
     """
     config, address = prepare(spec), some_address(usual_port)
     log = spec.prometheus_dir / "prometheus.log"
@@ -80,7 +82,7 @@ async def watching(
         f"--web.listen-address={address}",
         "--log.level=warn",
     ]
-    log.unlink(missing_ok=True)  # of warnings only, and of this start only: it stays small
+    log.unlink(missing_ok=True)  # warnings only, and of this start only: it stays small
     process = Process.start(command, log=log, env=os.environ)
     failure: Exception | None = None
     try:

@@ -1,7 +1,7 @@
-"""Histories as files, and what of a cluster's own status belongs into them.
+"""Histories as files, and the part of a cluster's own status that belongs in them.
 
-A `Recorder` writes as things happen, a line when a send begins and one when its outcome is known,
-each handed to the kernel at once: should the workload be killed, what it did is still on file.
+A `Recorder` writes as things happen: a line when a send begins and one when its outcome is known,
+each handed to the kernel immediately: if the workload is killed, what it did is still on file.
 """
 
 import threading
@@ -18,12 +18,12 @@ from history.jsonl import LINE_BYTES_MAX, line_of, records_of
 from history.record import NO_KEY, Key, Op, Outcome, Record
 
 GROUP_TOPIC: Final = "paxos-group"
-"""The topic of keys that stand for a Paxos group, where its replicas are looked at."""
+"""The topic of keys that stand for a Paxos group, in histories of its replicas."""
 OBSERVER: Final = "observer"
 
 
 class Recorder:
-    """A history that is being written; any thread may."""
+    """A history being written; thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -52,7 +52,7 @@ class Recorder:
             self._file.flush()
 
     def fault(self, what: str) -> None:
-        """From here on the cluster is being hurt, until `heal`."""
+        """From now on faults are injected into the cluster, until `heal`."""
         now = time.monotonic_ns()
         self.ended([Record(Op.FAULT, OBSERVER, NO_KEY, what, began_ns=now, ended_ns=now)])
 
@@ -74,8 +74,8 @@ def read_history(path: Path) -> Iterator[Record]:
     """Read what was written, one line at a time.
 
     Raises:
-        HistoryError: with the line that is not a record.
-        OSError: the file cannot be read.
+        HistoryError: if a line is not a record; it has the line.
+        OSError: if the file cannot be read.
     """
     with path.open("rb") as file:
         yield from records_of(iter(lambda: file.readline(LINE_BYTES_MAX + 1), b""), path.name)

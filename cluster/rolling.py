@@ -1,9 +1,9 @@
-"""`evenkeel rolling-restart`: every node in turn, without a client noticing.
+"""`evenkeel rolling-restart`: restarts every node in turn, without disturbing clients.
 
 For each node: drain it (the planner gives its groups to the others, one steal at a time), wait
 until it is master of nothing, restart it, wait until it is ready, has caught up and has stayed so
 for a moment, end the drain, and wait until the masters are even again. Only then the next one.
-Should a step not come to its end in time, the drain is taken back and the command stops there.
+If a step does not finish in time, the drain is cancelled and the command stops there.
 """
 
 import time
@@ -21,20 +21,20 @@ from cluster.waiting import NotReadyError, WaitReporter, until_ready
 STEP_S_MAX: Final = 60.0
 LOOK_EVERY_S: Final = 0.1
 TIMES_IN_TIME: Final = 3
-"""So often in a row a restarted node must reach where its masters are ..."""
+"""How often in a row a restarted node must catch up with the masters ..."""
 KEEPS_UP_S: Final = 2.0
-"""... each time within this, before it gets masters itself."""
+"""... each time within this time, before it gets masters itself."""
 
 Say = Callable[[str], None]
 
 
 class RollingError(RuntimeError):
-    """A step did not come to its end; the message says which, and what has been undone."""
+    """A step did not finish; the message says which, and what has been undone."""
 
 
 @attrs.define
 class Steps:
-    """What one node's turn took, in seconds."""
+    """How long each step of one node's turn took, in seconds."""
 
     node: int
     seconds: dict[str, float] = attrs.Factory(dict)
@@ -58,7 +58,7 @@ def rolling_restart(
     first: int | None = None,
     step_s: float = STEP_S_MAX,
 ) -> list[Steps]:
-    """Restart all nodes that run, in the order of their numbers, or those from `first` on.
+    """Restart all running nodes in the order of their numbers, or those from `first` on.
 
     Raises:
         RollingError: if a node is missing, or a step is not done in time.
@@ -131,7 +131,7 @@ class _Turn:
     # -- conditions ---------------------------------------------------------------------------
 
     def _is_empty(self) -> bool:
-        """Ideal of nothing and master of nothing, as the others and it itself see it."""
+        """Ideal node of nothing and master of nothing, as the others and the node itself see it."""
         view = self._balancer()
         if any(self._node in (one["ideal"], one["master"]) for one in view["groups"]):
             return False
@@ -139,7 +139,7 @@ class _Turn:
         return own is not None and not any(one["acting"] for one in own["groups"])
 
     def _goal(self) -> dict[int, int] | None:
-        """How far the masters have applied each group now; None while a group has no master."""
+        """How far the masters have applied each Paxos group; None while one has no master."""
         goal: dict[int, int] = {}
         groups: set[int] = set()
         for other in self._others:
@@ -158,7 +158,7 @@ class _Turn:
         return all(applied >= goal.get(group, 0) for group, applied in here.items())
 
     def _is_back(self) -> bool:
-        """Everything is where it belongs, and it has got something."""
+        """Every master is where it belongs, and the node has some."""
         view = self._balancer()
         ideals = Counter(one["ideal"] for one in view["groups"])
         placed = all(one["master"] == one["ideal"] for one in view["groups"])

@@ -1,8 +1,8 @@
 """The Spark data source and sink of Evenkeel: `spark.read.format("evenkeel")` (docs/spark.md).
 
 Spark imports every package on the path whose name begins with `pyspark_` and takes its
-`DefaultSource`. It is made when it is asked for: workers that read options or offsets need not
-import Spark's classes for that.
+`DefaultSource`. It is created on demand: workers that only read options or offsets need not import
+Spark's classes.
 """
 
 from typing import TYPE_CHECKING

@@ -42,16 +42,17 @@ def by_destination(
 ) -> tuple[Any, dict[str, str]]:
     """The DataFrame with each row in the task of its destination, and the options to write it with.
 
-    `options` are those of the sink; the brokers they name are asked how many partitions there are.
-    `order_by`, columns or their names, is how rows are sorted within a partition, and has to tell
-    all rows apart, or at least those that differ. `topics` are all that rows may name, where there
-    is no option `topic`. As many tasks write as there are partitions, or as option `writers` says.
+    `options` are those of the sink; the brokers they name are asked for the numbers of partitions.
+    `order_by`, columns or their names, says how rows are sorted within a partition, and has to
+    distinguish all rows, or at least those that differ. `topics` lists all topics that rows may
+    name, if there is no option `topic`. As many tasks write as there are partitions, or as option
+    `writers` says.
 
-    Rows without a key, whose partition nobody has chosen, are spread by what is in them.
+    Rows without a key and without a chosen partition are spread by their contents.
 
     Raises:
-        ConfigurationError: the DataFrame cannot be written with these options.
-        RefusedError, UnavailableError: the brokers do not tell.
+        ConfigurationError: if the DataFrame cannot be written with these options.
+        RefusedError, UnavailableError: if the brokers do not answer.
     """
     given = CaseInsensitiveDict(options)
     given["writer"] = "destination"
@@ -91,7 +92,7 @@ _OURS: Final = ("writer", "writers", "orderby")
 def _partitions(
     counts: Mapping[str, int], topics: Column, asked: Column, keys: Column, spread: Column
 ) -> Column:
-    """Of each row; what the sink would choose, but for rows without a key."""
+    """The partition of each row; what the sink would choose, except for rows without a key."""
     router = Router(partitions_of=partial(_known, counts), keyless=0)
     numbers = router.route(topics, asked, keys, spread.to_numpy(zero_copy_only=False))
     places = np.array([router.place(n).partition for n in range(router.destinations)], np.int32)
@@ -101,7 +102,7 @@ def _partitions(
 def _known(counts: Mapping[str, int], topic: str) -> int:
     """
     Raises:
-        ConfigurationError: nobody has said that there are rows for it.
+        ConfigurationError: if the topic was not named.
     """
     if topic not in counts:
         raise ConfigurationError(

@@ -2,15 +2,15 @@
 it.
 
 Errors cross from Spark's Python workers to the driver, so they can be pickled. `retriable` means
-that the very same call may succeed later: the client itself retries for `retry_ms`, so a caller
-that sees one has waited already. None of them ever holds a password.
+that the same call may succeed later: the client itself retries for `retry_ms`, so a caller that
+sees one has already waited. No error ever contains a password.
 """
 
 from wire.error_codes import ErrorCode
 
 
 class EvenkeelSparkError(Exception):
-    """`what` failed, `why` as far as is known, and `advice` where there is any."""
+    """`what` failed, `why` as far as is known, and `advice` if there is any."""
 
     retriable = False
 
@@ -25,7 +25,7 @@ class EvenkeelSparkError(Exception):
         return f"{text} ({self.advice})" if self.advice else text
 
     def __reduce__(self) -> tuple[object, ...]:
-        """By attributes: exceptions are otherwise built anew from their positional arguments."""
+        """By attributes: by default, exceptions are rebuilt from their positional arguments."""
         return _restored, (type(self), self.args, dict(self.__dict__))
 
 
@@ -39,7 +39,7 @@ def _restored(
 
 
 class ConfigurationError(EvenkeelSparkError, ValueError):
-    """Options that contradict each other, or a value that means nothing."""
+    """Contradictory options, or a value that means nothing."""
 
 
 class SecurityError(EvenkeelSparkError):
@@ -53,15 +53,15 @@ class UnavailableError(EvenkeelSparkError):
 
 
 class LateError(UnavailableError):
-    """There was no answer in time: what was asked may have been carried out."""
+    """There was no answer in time: the request may have been carried out."""
 
 
 class BadAnswerError(UnavailableError):
-    """What came back is no answer to what was asked; the connection has been dropped."""
+    """The answer does not fit the request; the connection has been dropped."""
 
 
 class UnsupportedError(EvenkeelSparkError):
-    """The broker does not know this request, or not in a version that we speak."""
+    """The broker does not know this request, or no version of it that we speak."""
 
 
 class RefusedError(EvenkeelSparkError):
@@ -75,17 +75,18 @@ class RefusedError(EvenkeelSparkError):
         reason = f"{name}, {message}" if message else name
         super().__init__(what, why=f"{reason}; {why}" if why else reason, advice=advice)
         self.code = ErrorCode.UNKNOWN_SERVER_ERROR if known is None else known
-        # Kafka's own client never shows this one: it begins anew with its bootstrap servers
+        # Kafka's own client never shows this one: it starts again from its bootstrap servers.
         self.retriable = self.code.retriable or self.code == ErrorCode.REBOOTSTRAP_REQUIRED
         if not advice and known is not None:
             self.advice = _ADVICE.get(known, "")
 
 
 class DataLossError(EvenkeelSparkError):
-    """The log does not have (all of) the offsets from `start` up to `end`, which is exclusive.
+    """The log lacks (some of) the offsets from `start` up to `end`, which is exclusive.
 
-    It has those from `log_start` up to `end_of_log`. `topic` and `partition` say whose log. It is
-    another topic's, and has none of the records that were meant, if the topic was `replaced`.
+    It has those from `log_start` up to `end_of_log`. `topic` and `partition` say whose log it is.
+    If the topic was `replaced`, it is another topic's log and has none of the records that were
+    meant.
     """
 
     def __init__(
@@ -131,11 +132,11 @@ class RowError(EvenkeelSparkError, ValueError):
 
 
 class ReplayError(EvenkeelSparkError):
-    """A micro-batch that was run again is not what its first run has written in part."""
+    """A repeated micro-batch differs from what its first run has partly written."""
 
 
 class GoneError(EvenkeelSparkError):
-    """What a streaming query has read, or would have to read, is not there: more than a range."""
+    """More than a range is gone of what a streaming query has read, or would have to read."""
 
     def __init__(self, what: str, *, why: str) -> None:
         super().__init__(
@@ -147,7 +148,8 @@ class GoneError(EvenkeelSparkError):
 
 
 class DamagedError(EvenkeelSparkError):
-    """Records whose checksum is right are not what their batch says: they were written so."""
+    """Records with a correct checksum are not what their batch says: they were written like
+    that."""
 
     def __init__(self, place: tuple[str, int], offset: int, error: Exception) -> None:
         super().__init__(

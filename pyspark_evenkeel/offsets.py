@@ -1,12 +1,12 @@
-"""What a stream has read, and what its next micro-batch reads: plain arithmetic on offsets.
+"""What a stream has read, and what its next micro-batch reads: pure arithmetic on offsets.
 
-Spark keeps the end of each micro-batch as JSON in the checkpoint, before the batch runs; a batch
+Spark stores the end of each micro-batch as JSON in the checkpoint before the batch runs; a batch
 that did not finish is run again between the same ends. The JSON is that of Spark's own Kafka
-source, `{"topic": {"0": 17}}`: the next offset to read of each partition. Equal positions make
-equal text, since that is how Spark sees that there is nothing new.
+source, `{"topic": {"0": 17}}`: the next offset to read of each partition. Equal positions give
+equal text, because that is how Spark sees that there is nothing new.
 
-Besides, under "/plan" (no topic can have that name) an end says how its micro-batch is to be cut
-into tasks and, where its start is not simply the end before, where it begins:
+In addition, under "/plan" (no topic can have that name), an end says how its micro-batch is cut
+into tasks and, where its start is not simply the previous end, where it begins:
 
 - A batch that is run again must have the same tasks, for the sink knows rows it has written by the
   task that wrote them. So the cut is that of the end, not that of today's options.
@@ -40,7 +40,7 @@ _ID_BYTES: Final = 16
 
 @attrs.frozen
 class Cut:
-    """How ranges become tasks; None where there is no bound. The options have the same names."""
+    """How ranges become tasks; None: no bound. The options have the same names."""
 
     min_tasks: int | None = None
     records_max: int | None = None
@@ -55,15 +55,15 @@ class Offsets:
     """The first offset that is not read."""
     cut: Cut = attrs.Factory(Cut)
     begins: Mapping[Place, int] = attrs.field(factory=dict)
-    """Where its micro-batch begins in these partitions, whatever the end before it says."""
+    """Where its micro-batch begins in these partitions, whatever the previous end says."""
     initial: bool = False
-    """This is where a new query begins, and no checkpoint has it yet."""
+    """A new query begins here, and no checkpoint has this offset yet."""
     topic_ids: Mapping[str, bytes] = attrs.field(factory=dict)
-    """Of which topics that is said, where brokers tell."""
+    """The ids of the topics that are meant, if brokers report them."""
 
 
 class Range(NamedTuple):
-    """Offsets from `start` up to `end`, which is not among them, of one partition."""
+    """Offsets of one partition from `start` up to, not including, `end`."""
 
     place: Place
     start: int
@@ -71,7 +71,7 @@ class Range(NamedTuple):
 
     @property
     def size(self) -> int:
-        """At most so many records: compaction and markers leave gaps."""
+        """At most this many records: compaction and markers leave gaps."""
         return self.end - self.start
 
 
@@ -83,7 +83,7 @@ Task = tuple[Range, ...]
 
 
 def nested(positions: Mapping[Place, int]) -> dict[str, dict[str, int]]:
-    """As Spark's Kafka source writes it, in one order."""
+    """In the format of Spark's Kafka source, in a fixed order."""
     document: dict[str, dict[str, int]] = {}
     for place in sorted(positions):
         document.setdefault(place.topic, {})[str(place.partition)] = positions[place]
@@ -91,10 +91,10 @@ def nested(positions: Mapping[Place, int]) -> dict[str, dict[str, int]]:
 
 
 def flat(document: object, what: str) -> dict[Place, int]:
-    """The other way round; `what` names the document where it has to be refused.
+    """The inverse of `nested`; `what` names the document in errors.
 
     Raises:
-        ConfigurationError: it is none of `nested`'s.
+        ConfigurationError: if it does not have the format of `nested`.
     """
     positions = {}
     for topic, partitions in _items(document, what):
@@ -106,7 +106,7 @@ def flat(document: object, what: str) -> dict[Place, int]:
 
 
 def _items(document: object, what: str) -> Iterable[tuple[str, Any]]:
-    """`Any`: it is JSON that somebody wrote, and the caller looks at what it is."""
+    """`Any`: JSON from outside, which the caller checks."""
     if not isinstance(document, dict):
         raise _malformed(what, document)
     return document.items()
@@ -121,7 +121,7 @@ def _malformed(what: str, document: object) -> ConfigurationError:
 
 
 def to_json(offsets: Offsets) -> dict[str, Any]:
-    """What Spark writes into the checkpoint (`Any`: JSON)."""
+    """The document that Spark writes into the checkpoint (`Any`: JSON)."""
     plan: dict[str, Any] = {
         name: value
         for field, name in _CUT_NAMES.items()
@@ -138,10 +138,10 @@ def to_json(offsets: Offsets) -> dict[str, Any]:
 
 
 def from_json(document: Mapping[str, Any]) -> Offsets:
-    """What Spark read from the checkpoint, or got from `to_json` a moment ago.
+    """What Spark read from the checkpoint, or just got from `to_json`.
 
     Raises:
-        ConfigurationError: another source wrote it.
+        ConfigurationError: if another source wrote it.
     """
     what = "the checkpoint's offset"
     positions = flat({key: value for key, value in document.items() if key != PLAN}, what)
@@ -173,10 +173,10 @@ def _topic_ids(document: object, what: str) -> dict[str, bytes]:
 
 
 def apportioned(total: int, weights: Sequence[int]) -> list[int]:
-    """Share `total` out in proportion to the weights (> 0), which nobody gets more than.
+    """Divide `total` in proportion to the weights (> 0); no share exceeds its weight.
 
-    Whoever wants something gets at least one while that suffices for all, else the heaviest do: a
-    short queue beside a long one is not starved. What rounding leaves goes to the largest
+    Every share is at least one if `total` suffices for that, otherwise the heaviest get one: a
+    short queue beside a long one is not starved. The remainder from rounding goes to the largest
     fractions, so that the shares add up.
     """
     if total >= sum(weights):
@@ -195,7 +195,7 @@ def apportioned(total: int, weights: Sequence[int]) -> list[int]:
 
 
 def limited(ranges: Sequence[Range], records_max: int) -> dict[Place, int]:
-    """Where to stop so that no more than `records_max` records are read, nowhere going back."""
+    """Where to stop so that at most `records_max` records are read; no position goes back."""
     shares = apportioned(records_max, [one.size for one in ranges])
     return {one.place: one.start + share for one, share in zip(ranges, shares, strict=True)}
 
@@ -203,7 +203,7 @@ def limited(ranges: Sequence[Range], records_max: int) -> dict[Place, int]:
 def ranges_between(start: Mapping[Place, int], end: Mapping[Place, int]) -> list[Range]:
     """What lies between two positions, by topic and partition.
 
-    A partition that is new begins at 0. Where the end is not above the start there is nothing.
+    A new partition begins at 0. If the end is not above the start, there is nothing to read.
     """
     return [
         Range(place, begin, end[place])
@@ -216,7 +216,7 @@ def ranges_between(start: Mapping[Place, int], end: Mapping[Place, int]) -> list
 
 
 def tasks_between(start: Offsets, end: Offsets) -> list[Task]:
-    """The tasks of the micro-batch between the two: the same whoever asks, and whenever."""
+    """The tasks of the micro-batch between the two: always the same for the same arguments."""
     if end.initial:
         return []
     ranges = ranges_between({**start.next, **end.begins}, end.next)
@@ -224,7 +224,7 @@ def tasks_between(start: Offsets, end: Offsets) -> list[Task]:
 
 
 def tasks_of(ranges: Sequence[Range], cut: Cut) -> list[Task]:
-    """One task for a range; large ranges are split first, and packed together only if asked for."""
+    """One task per range; large ranges are split first, and packed together only on request."""
     pieces = list(ranges)
     if cut.records_max is not None:
         pieces = _split(pieces, [-(-one.size // cut.records_max) for one in pieces])

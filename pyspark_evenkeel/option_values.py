@@ -1,6 +1,7 @@
-"""Reading single options: their text by name, and what it means.
+"""Parsing single options: their text by name, and what it means.
 
-A parser raises a ValueError that says what is expected; `Given.parsed` adds which option has what.
+A parser raises a ValueError that says what is expected; `Given.parsed` adds which option it was and
+its value.
 """
 
 import json
@@ -21,7 +22,7 @@ Word = TypeVar("Word", bound=Enum)
 PREFIX: Final = "kafka."
 CHUNK_BYTES_MIN: Final = 1024
 CHUNK_BYTES_MAX: Final = 16 * 1024 * 1024 - 64 * 1024
-"""A batch of 16 MiB with its request is the most that a broker of ours takes."""
+"""A batch of 16 MiB with its request is the most that our brokers accept."""
 
 
 def refused(name: str, what: str, advice: str) -> ConfigurationError:
@@ -29,8 +30,8 @@ def refused(name: str, what: str, advice: str) -> ConfigurationError:
 
 
 class Given:
-    """The options of one query. Names are compared in lower case: Spark's map of options knows
-    that case does not matter, and a copy of it, `dict(options)`, has forgotten."""
+    """The options of one query. Names are compared in lower case: Spark's own map of options
+    ignores case, but a copy of it, `dict(options)`, does not."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._texts = {name.lower(): options[name].strip() for name in options}
@@ -40,11 +41,11 @@ class Given:
         return sorted(self._texts)
 
     def text(self, name: str) -> str | None:
-        """None if it is not given."""
+        """None if the option is not given."""
         return self._texts.get(name.lower())
 
     def client_text(self, name: str) -> str | None:
-        """Of an option for a Kafka client, with or without its prefix."""
+        """The text of an option for a Kafka client, with or without its prefix."""
         names = [one for one in (name, PREFIX + name) if one in self._texts]
         if len({self._texts[one] for one in names}) > 1:
             raise refused(name, "is given twice, with and without 'kafka.'", "leave one out")
@@ -53,19 +54,19 @@ class Given:
     def parsed(self, name: str, parse: Callable[[str], T], default: T) -> T:
         """
         Raises:
-            ConfigurationError: `parse` does not understand it.
+            ConfigurationError: if `parse` does not understand it.
         """
         return _parsed(name, self.text(name), parse, default)
 
     def client_parsed(self, name: str, parse: Callable[[str], T], default: T) -> T:
-        """The same for an option for a Kafka client."""
+        """As `parsed`, for an option for a Kafka client."""
         return _parsed(name, self.client_text(name), parse, default)
 
     def only_one_of(self, *names: str) -> str | None:
         """The one of these that is given; None if none is.
 
         Raises:
-            ConfigurationError: several are.
+            ConfigurationError: if several are given.
         """
         given = [name for name in names if name.lower() in self._texts]
         if len(given) > 1:
@@ -112,7 +113,7 @@ def flag(text: str) -> bool:
 
 
 def seconds(text: str) -> float:
-    """`15m`, `30s`, `200ms`, `1h`; a bare number is milliseconds, as Spark has it."""
+    """`15m`, `30s`, `200ms`, `1h`; a bare number is milliseconds, as in Spark."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?", text.lower())
     units = {None: 0.001, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
     if match is None or not math.isfinite(value := float(match[1]) * units[match[2]]):

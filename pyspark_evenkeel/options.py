@@ -28,14 +28,14 @@ from pyspark_evenkeel.option_values import PREFIX, Given, refused
 from wire.records.batch import Compression
 
 LOOKS_LIKE: Final = 0.8
-"""How similar (0 to 1) an unknown name must be to a known one to be taken for a slip."""
+"""How similar (0 to 1) an unknown name must be to a known one to count as a typing error."""
 TRIGGER_DELAY_S: Final = 15 * 60.0
 CHUNK_BYTES: Final = 1_000_000
 BUFFER_BYTES: Final = 64 * 1024 * 1024
 
 
 class Scope(Flag):
-    """Which queries an option is for."""
+    """The kinds of queries that an option is for."""
 
     BATCH_READ = auto()
     STREAM_READ = auto()
@@ -111,7 +111,7 @@ NOT_NEEDED: Final[Mapping[str, str]] = {
     "fetchoffset.numretries": "use kafka.default.api.timeout.ms",
     "fetchoffset.retryintervalms": "use kafka.default.api.timeout.ms",
 }
-"""In lower case, what Kafka's source, its consumer or its producer know, and what to do instead."""
+"""Options (in lower case) of Kafka's source, consumer or producer, and what to do instead."""
 
 
 # -- what is read ---------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class Subscribe:
 
 @attrs.frozen
 class SubscribePattern:
-    """Topics whose whole name matches, whenever they are made; internal ones never do."""
+    """Topics whose whole name matches, whenever they are created; never internal ones."""
 
     pattern: "re.Pattern[str]"
 
@@ -147,7 +147,7 @@ class AtOffset:
 
 @attrs.frozen
 class AtTime:
-    """The first record that is not older, everywhere or in each partition; milliseconds."""
+    """The first record that is not older, everywhere or per partition; in milliseconds."""
 
     everywhere: int | None = None
     each: Mapping[Place, int] = attrs.field(factory=dict)
@@ -163,16 +163,16 @@ class SourceOptions:
     starting: Bound
     ending: Bound = attrs.field(factory=lambda: AtOffset(LATEST))
     nothing_so_late_is_latest: bool = False
-    """Start at the end where no record is as new as the starting time, instead of refusing."""
+    """Start at the end if no record is as new as the starting time, instead of refusing."""
     cut: Cut = attrs.Factory(Cut)
     offsets_per_trigger_max: int | None = None
     offsets_per_trigger_min: int | None = None
     trigger_delay_s_max: float = 15 * 60
-    """For as long a micro-batch waits for offsets_per_trigger_min."""
+    """How long a micro-batch waits for offsets_per_trigger_min, in seconds."""
     fail_on_data_loss: bool = True
     pushdown: bool = False
     committed_only: bool = False
-    """Records of transactions that are open or aborted are not read (isolation.level)."""
+    """Do not read records of open or aborted transactions (isolation.level)."""
 
 
 # -- what is written ------------------------------------------------------------------------------
@@ -180,13 +180,13 @@ class SourceOptions:
 
 class Delivery(Enum):
     AUTO = "auto"
-    """EXACTLY_ONCE where every broker can do it."""
+    """EXACTLY_ONCE if all brokers support it."""
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
 
 
 class Writer(Enum):
-    """By what a write token knows who has written a row."""
+    """What a write token identifies a row's writer by."""
 
     TASK = "task"
     DESTINATION = "destination"
@@ -194,12 +194,12 @@ class Writer(Enum):
 
 @attrs.frozen(kw_only=True)
 class SinkOptions:
-    """`writers`, with Writer.DESTINATION: over how many tasks partitions are spread; None for as
-    many as the topic has. `write_batch`: of a batch write, its micro-batch beside `write_id`."""
+    """`writers`, with Writer.DESTINATION: over how many tasks partitions are spread; None: as many
+    as the topic has. `write_batch`: the micro-batch number of a batch write, beside `write_id`."""
 
     cluster: ClusterSettings
     topic: str | None = None
-    """Of all rows, also of those that have one of their own; None: each row has one."""
+    """For all rows, even those that name a topic; None: each row names one."""
     partitioner: str = "murmur2"
     delivery: Delivery = Delivery.AUTO
     compression: Compression = Compression.NONE
@@ -220,7 +220,7 @@ def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceOption
     """The options of a read.
 
     Raises:
-        ConfigurationError: an option is unknown, malformed or out of place.
+        ConfigurationError: if an option is unknown, malformed or out of place.
     """
     given = Given(options)
     _refuse_the_unknown(given, Scope.STREAM_READ if streaming else Scope.BATCH_READ)
@@ -259,10 +259,10 @@ def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceOption
 
 
 def includes_headers(options: Mapping[str, str]) -> bool:
-    """Whether the source has the column `headers`: all that its schema depends on.
+    """Whether the source has the column `headers`: its schema depends on nothing else.
 
     Raises:
-        ConfigurationError: it is neither true nor false.
+        ConfigurationError: if the value is neither true nor false.
     """
     return Given(options).parsed("includeHeaders", values.flag, False)
 
@@ -271,7 +271,7 @@ def parse_sink(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     """The options of a write.
 
     Raises:
-        ConfigurationError: an option is unknown, malformed or out of place.
+        ConfigurationError: if an option is unknown, malformed or out of place.
     """
     given = Given(options)
     _refuse_the_unknown(given, Scope.STREAM_WRITE if streaming else Scope.BATCH_WRITE)

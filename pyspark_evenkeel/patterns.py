@@ -1,9 +1,9 @@
-"""What `subscribePattern` may be: regular expressions that Java and Python read alike.
+"""What `subscribePattern` may be: regular expressions that mean the same in Java and in Python.
 
 Spark's own Kafka source takes Java's (java.util.regex.Pattern). Ours are Python's, and the two
-agree in most of what is written, but not in all: `[a-z&&[^b]]` is an intersection in Java and an
-odd union in Python, silently. So what is allowed is listed, and the rest is refused. Names of
-topics are ASCII without white space, which leaves nothing to differ in `\\d`, `\\w`, `$` or `\\Z`.
+agree on most expressions, but not on all: `[a-z&&[^b]]` is an intersection in Java and, silently,
+an odd union in Python. So what is allowed is listed, and the rest is refused. Topic names are ASCII
+without white space, which leaves no difference in `\\d`, `\\w`, `$` or `\\Z`.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Final
 _PUNCTUATION: Final = r"\\[^A-Za-z0-9\s]"
 _IN_CLASS: Final = rf"(?:\\[dDwWsS]|{_PUNCTUATION}|&(?!&)|\|(?!\|)|~(?!~)|-(?!-)|[^\]\[\\&|~-])"
 _FLAG: Final = "(?i)"
-"""Case does not matter; at the beginning only, where Python allows it."""
+"""Case-insensitive; only at the beginning, where Python allows it."""
 _TOKEN: Final = re.compile(
     rf"""
     \\[dDwWsSbBAZ] | \\[1-9](?!\d) | {_PUNCTUATION}             # escapes, references to groups
@@ -30,7 +30,7 @@ def read(text: str) -> re.Pattern[str]:
     """The expression, which means the same in Java.
 
     Raises:
-        ValueError: it does not, or might not, or is none; the message says where.
+        ValueError: if it does not, or might not, or is not valid; the message says where.
     """
     if not text.isascii():
         raise ValueError("names of topics are ASCII, and so must be what they match")

@@ -8,16 +8,16 @@ from wire.records.batch import Record, iterate_records
 from wire.records.compression import decompress
 
 BATCH_BYTES_MAX: Final = 256 * 1024 * 1024
-"""A batch that says it holds more is not unpacked."""
+"""A batch that claims to hold more is not unpacked."""
 
 
 def records_since(cluster: Cluster, topic: str, since_ms: int) -> Iterator[Record]:
-    """The records of a topic from a moment (in milliseconds since 1970) up to now, partition by
+    """The records of a topic from a time (in milliseconds since 1970) up to now, partition by
     partition; the first ones may be older.
 
     Raises:
         EvenkeelSparkError: as `Cluster.read` does.
-        BatchError: for records that cannot be unpacked.
+        BatchError: if records cannot be unpacked.
     """
     places = [Place(topic, number) for number in range(cluster.topics([topic])[topic])]
     firsts = cluster.offsets(dict.fromkeys(places, EARLIEST))

@@ -1,7 +1,7 @@
-"""`format("evenkeel")`: what Spark asks for readers and writers.
+"""`format("evenkeel")`: where Spark gets its readers and writers.
 
-Spark makes an instance on the driver and sends it to several processes, so it holds the options and
-nothing else. What reads is in `reading` and `streaming`, what writes in `sink`.
+Spark creates an instance on the driver and sends it to several processes, so it holds the options
+and nothing else. Reading is in `read/`, writing in `write/`.
 """
 
 from typing import Final
@@ -45,7 +45,7 @@ COLUMNS: Final[dict[str, DataType]] = {
     "timestampType": IntegerType(),
     HEADERS: ArrayType(_HEADER),
 }
-"""Those of Spark's own Kafka source."""
+"""The columns of Spark's own Kafka source."""
 _ARROW: Final[dict[str, Arrow]] = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -58,14 +58,14 @@ _ARROW: Final[dict[str, Arrow]] = {
         pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
     ),
 }
-"""What Spark makes of those types, and compares with what it gets."""
+"""The Arrow types that Spark derives from them, and compares with what it gets."""
 
 
 def arrow_schema(schema: StructType) -> Arrow:
     """The Arrow schema of rows with these columns.
 
     Raises:
-        ConfigurationError: a column is none of ours, or of another type.
+        ConfigurationError: if a column is not one of ours, or has another type.
     """
     for field in schema:
         ours = COLUMNS.get(field.name)

@@ -10,16 +10,16 @@ from pyspark_evenkeel.client.cluster import Cluster
 from pyspark_evenkeel.client.settings import ClusterSettings
 
 CLUSTERS_KEPT_MAX: Final = 4
-"""A worker that turns to more clusters than that connects anew."""
+"""A worker that uses more clusters than this has to reconnect."""
 
 _clusters: dict[ClusterSettings, Cluster] = {}
-"""Connected already; the one used last stands last."""
+"""Open ones, in order of use: the latest is last."""
 _frozen = False
 
 
 def freeze_once() -> None:
-    """pyspark collects garbage after every task, looking at all that was ever imported: tens of
-    milliseconds. What is there by the first task stays, so it need not be looked at again."""
+    """pyspark collects garbage after every task, which scans everything ever imported: tens of
+    milliseconds. What exists at the first task stays, so it need not be scanned again."""
     global _frozen
     if not _frozen:
         _frozen = True
@@ -28,7 +28,7 @@ def freeze_once() -> None:
 
 
 def connected(settings: ClusterSettings) -> Cluster:
-    """The client that the task before has used, if there was one; it is not closed."""
+    """The client that earlier tasks have used, if there is one; it stays open."""
     cluster = _clusters.pop(settings, None)
     if cluster is None:
         cluster = Cluster(settings)

@@ -1,3 +1,3 @@
 """The ideal placement with the fewest moves, and the proof that fewer would not do. Numbers only:
-knows neither the registry nor a clock.
+it knows neither the registry nor a clock.
 """

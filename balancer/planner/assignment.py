@@ -1,4 +1,5 @@
-"""Assigns Paxos groups to nodes at the least cost, exactly: some different nodes for each group.
+"""Assigns Paxos groups to nodes at the least cost, exactly: each group to a number of different
+nodes.
 
 A minimum cost flow. The costs, most important first: penalties of places; nodes of a group in one
 zone above what the zone may have; unevenness (of zones, if they are to be level; then of nodes: the
@@ -44,14 +45,14 @@ class AssignmentProblem:
     demand: Mapping[GroupId, int]
     """How many nodes a group needs; at most as many as it has choices."""
     start: Mapping[GroupId, Collection[NodeId]]
-    """Among its choices; at most as many as it needs."""
+    """Nodes among its choices; at most as many as it needs."""
     capacity: Mapping[NodeId, int]
     """All nodes there are, each above 0."""
     fixed: Mapping[NodeId, int]
-    """Load that stays where it is; it counts."""
+    """Load that stays where it is, but counts."""
     zone: Mapping[NodeId, str]
     zone_most: Mapping[GroupId, int] = attrs.field(factory=dict)
-    """Most nodes of a group in one zone; a group that is not in it has no bound."""
+    """Most nodes of a group in one zone; a group that is missing here has no bound."""
     level_zones: bool = False
 
 
@@ -59,11 +60,11 @@ class AssignmentProblem:
 class Assignment:
     sets: Mapping[GroupId, frozenset[NodeId]]
     prices: Mapping[str, int] | None
-    """Of all places where a chain can pass; None: not proven to be optimal."""
+    """Of all vertices a cycle can pass; None: not proven to be optimal."""
 
 
 class _Step(NamedTuple):
-    """An arc of the graph that is searched for cycles; `group` None: a count changes."""
+    """An arc of the graph in which cycles are searched; with `group` None, a count changes."""
 
     source: int
     target: int
@@ -123,13 +124,13 @@ class _Table:
             for node in members:
                 self._counts[self._number[node]] += 1
         self._moved = dict.fromkeys(self.sets, 0)
-        """How often each group has moved: its earlier costs are out of date."""
+        """How often each group has moved: its earlier costs are outdated."""
         self._heaps: dict[tuple[NodeId, NodeId], list[tuple[int, GroupId, int]]] = {
             (one, other): [] for one in self._nodes for other in self._nodes
         }
         self._rows: list[list[_Step]] = [[] for _ in self._nodes]
         self._stale = set(range(len(self._nodes)))
-        """Nodes whose row is out of date."""
+        """Nodes whose row is outdated."""
         for group in self.sets:
             for one, other, cost in self._passes(group):
                 self._heaps[one, other].append((cost, group, 0))
@@ -139,7 +140,8 @@ class _Table:
     # ---- what it costs ---------------------------------------------------------------------------
 
     def _weigh(self) -> None:
-        """Units that make one sum of all costs, each weighing more than all that come after it."""
+        """Compute units that combine all costs into one sum, in which each outweighs all later
+        ones."""
         problem = self._problem
         total = sum(problem.demand.values()) + 1
         whole = total + sum(problem.fixed.values())
@@ -166,7 +168,7 @@ class _Table:
         return {zone: zones.count(zone) for zone in set(zones)}
 
     def _pass_cost(self, group: GroupId, one: NodeId, other: NodeId) -> int:
-        """What it costs that `one` passes the group on to `other`, apart from the counts."""
+        """The cost of `one` passing the group to `other`, apart from the counts."""
         cost = self._cost[group]
         change = cost[other] - cost[one]
         there, zone = self._in_zones.get(group), self._problem.zone
@@ -195,7 +197,7 @@ class _Table:
     # ---- the beginning ---------------------------------------------------------------------------
 
     def _complete(self) -> None:
-        """Give groups the nodes they still need: where it is cheap and there are few."""
+        """Give groups the nodes they still need: cheap ones with few groups first."""
         load = dict.fromkeys(self._nodes, 0) | dict(self._problem.fixed)
         for members in self.sets.values():
             for node in members:
@@ -220,7 +222,7 @@ class _Table:
     # ---- cycles ----------------------------------------------------------------------------------
 
     def improve(self) -> bool:
-        """Cancel cycles until there is none; False if it is not known whether one is left."""
+        """Cancel cycles until there are none; False if it is unknown whether one is left."""
         for _ in range(CYCLES_PER_UNIT_MAX * (1 + sum(self._problem.demand.values()))):
             if not self._improve_once():
                 return not self._gave_up
@@ -236,7 +238,7 @@ class _Table:
             passed = [step for step in steps if step.group is not None]
             made = self._make(steps, passed)
             if not made:
-                # Two steps of one group that cost more together: search without one of them.
+                # Two steps of one group that cost more together: search again without one of them.
                 banned.append(passed[-1])
                 heappop(self._heaps[self._pair(passed[-1])])
                 self._stale.add(passed[-1].source)
@@ -252,7 +254,7 @@ class _Table:
         return self._nodes[step.source], self._nodes[step.target]
 
     def _make(self, steps: Sequence[_Step], passed: Sequence[_Step]) -> bool:
-        """Cancel the cycle, unless its steps cost more together than each by itself."""
+        """Cancel the cycle, unless its steps cost more together than separately."""
         groups = [step.group for step in passed if step.group is not None]
         shared = {one for one in groups if groups.count(one) > 1 and one in self._in_zones}
         before = {one: self._excess(one) for one in shared}
@@ -289,7 +291,7 @@ class _Table:
         return sum(max(0, zones.count(zone) - most) for zone in set(zones))
 
     def _excess_of(self, step: _Step) -> int:
-        """What a step was assumed to add to the excess of its group's zones."""
+        """What a step was assumed to add to the excess in its group's zones."""
         assert step.group is not None
         one, other = self._pair(step)
         cost = self._cost[step.group]
@@ -339,7 +341,7 @@ class _Table:
         return row
 
     def _count_steps(self) -> list[_Step]:
-        """What it costs to have one more or one less on a node, in a zone."""
+        """The costs of having one more or one less on a node or in a zone."""
         end = len(self.names) - 1
         steps = []
         for at, node in enumerate(self._nodes):
@@ -358,7 +360,7 @@ class _Table:
         return steps
 
     def all_steps(self) -> list[_Step]:
-        """Not only the cheapest of each kind: for checks."""
+        """All steps, not only the cheapest of each kind: for checks."""
         number = self._number
         return self._count_steps() + [
             _Step(number[one], number[other], cost, group)

@@ -1,7 +1,7 @@
 """Groups of very different sizes: nodes that are even by count may be far from it in bytes.
 
-Two groups change places where that brings a node nearer to its share and its tolerance; counts and
-zones stay as they are. It is a bounded search for something good, not for the best there is: data
+Two groups change places if that brings a node closer to its share and its tolerance; counts and
+zones stay as they are. The search is bounded and looks for a good result, not for the best: data
 grows and shrinks while it is copied.
 """
 
@@ -13,9 +13,9 @@ from paxos.ids import GroupId, NodeId
 
 SWAPS_MAX: Final = 64
 BYTES_THAT_MATTER: Final = 64 * 2**20
-"""On an average node; with less nothing is copied for it."""
+"""On an average node; with less, nothing is copied for evenness of bytes."""
 TAKERS: Final = 3
-"""So many of the emptiest nodes are looked at."""
+"""How many of the emptiest nodes are considered."""
 
 
 def spread_bytes(
@@ -27,7 +27,7 @@ def spread_bytes(
     zone: Mapping[NodeId, str],
     tolerance_percent: int,
 ) -> dict[GroupId, tuple[NodeId, ...]]:
-    """The sets that change; `free` has the nodes each group may be on, of those that may move."""
+    """The sets that change; `free` has the movable groups, and the nodes each of them may be on."""
     table = _Bytes(sets, free, bytes_of, capacity, zone, tolerance_percent)
     for _ in range(SWAPS_MAX):
         if not table.swap():
@@ -68,7 +68,7 @@ class _Bytes:
         }
 
     def swap(self) -> bool:
-        """Two groups change places, if that brings the fullest node below what it is."""
+        """Two groups change places if that reduces the bytes on the fullest node."""
         if not self._matters:
             return False
         full = max(self._on, key=lambda node: (self._on[node] - self._most[node], -node))
@@ -94,7 +94,8 @@ class _Bytes:
     def _swaps(
         self, full: NodeId, other: NodeId
     ) -> list[tuple[int, int, GroupId, GroupId, NodeId]]:
-        """(how far from even it leaves the two, bytes, the groups): one for each of `full`'s."""
+        """(distance from even for the two nodes, bytes, the groups): one for each of `full`'s
+        groups."""
         excess = self._on[full] - self._share[full]
         room = self._share[other] - self._on[other]
         wanted = min(excess, room)

@@ -1,10 +1,11 @@
 """By weight: no node above its share by more than the tolerance, with few moves.
 
-Packing weights exactly is a hard problem, and load moves on while one thinks. So a node is even
-enough below a ceiling: its share and the tolerance. Where nothing is above its ceiling nothing
-moves. Otherwise the overloaded nodes give away as few groups as bring them below, the lightest
-that do; each goes, heaviest first, to the node which it loads least; and a bounded polish looks for
-single moves and swaps where something did not fit. `proof.py` says whether fewer moves would do.
+Packing weights exactly is a hard problem, and load changes while it is computed. So a node is even
+enough below a ceiling: its share plus the tolerance. If nothing is above its ceiling, nothing
+moves. Otherwise overloaded nodes give away as few groups as it takes to bring them below, the
+lightest that suffice; each goes, heaviest first, to the node that it loads least; and a bounded
+refinement looks for single moves and swaps where something did not fit. `proof.py` says whether
+fewer moves would do.
 
 A group heavier than a share gets a ceiling of its own (and the tolerance), on the node where it is:
 it cannot be divided, and the others share the rest.
@@ -26,9 +27,9 @@ POLISH_STEPS_MAX: Final = 32
 @attrs.frozen
 class Ceilings:
     limits: Mapping[NodeId, int]
-    """The most weight each allowed node may end with, what is fixed on it included."""
+    """The most weight each allowed node may end with, including what is fixed on it."""
     oversized: Mapping[GroupId, NodeId]
-    """Groups heavier than a share, and the node that has its ceiling for each."""
+    """Groups heavier than a share, and the node that has its ceiling raised for each."""
 
 
 def ceilings(frame: Frame) -> Ceilings:
@@ -66,7 +67,7 @@ def ceilings(frame: Frame) -> Ceilings:
 
 
 def _parts(frame: Frame) -> dict[NodeId, Fraction]:
-    """What part of the whole each node should carry, up to a common factor."""
+    """The part of the total that each node should carry, up to a common factor."""
     parts = {}
     for members in frame.zones.values():
         zone = sum(frame.allowed[node].capacity for node in members)
@@ -99,7 +100,7 @@ def weights_on(frame: Frame, placement: Mapping[GroupId, NodeId]) -> dict[NodeId
 
 
 def fewest_leaving(weights: Iterable[int], excess: int) -> int:
-    """How many of these groups must leave at least, to take `excess` away: the heaviest first."""
+    """The least number of these groups that must leave to remove `excess`: the heaviest first."""
     count = 0
     for weight in sorted(weights, reverse=True):
         if excess <= 0:
@@ -157,7 +158,8 @@ class WeightBalancer:
         return max(0, self._loads[node] - self.limits[node])
 
     def _shed(self, node: NodeId) -> list[GroupId]:
-        """Take as few groups off the node as bring it below its ceiling: light ones if they do."""
+        """Take as few groups off the node as bring it below its ceiling: the lightest that
+        suffice."""
         excess, leaving = self._over(node), []
         mine = sorted(
             self._on[node] - self._ceilings.oversized.keys(),
@@ -176,7 +178,8 @@ class WeightBalancer:
         return leaving
 
     def _best_for(self, group: GroupId) -> NodeId:
-        """Below its ceiling if any is, least loaded for its size, then by topics."""
+        """A node that stays below its ceiling if there is one, then least loaded, then by
+        topics."""
         weight = self._weight[group]
 
         def rank(node: NodeId) -> tuple[bool, Fraction, int, NodeId]:
@@ -187,7 +190,7 @@ class WeightBalancer:
         return min(self._frame.may(group), key=rank)
 
     def _refine(self) -> bool:
-        """Make the one move or swap that lowers the excess over the ceilings most."""
+        """Make the one move or swap that reduces the excess over the ceilings most."""
         node = max(self._frame.allowed, key=lambda node: (self._over(node), -node))
         if not self._over(node):
             return False

@@ -1,7 +1,6 @@
-"""The ideal placement: as even as can be over the usable nodes, with the fewest moves.
+"""The ideal placement: as even as possible over the usable nodes, with the fewest moves.
 
-Pure and deterministic: every node that is given the same problem makes the same plan. By count
-the plan is exact (`quotas.py`), by weight it is good and says how good (`levels.py`); zones,
+Pure and deterministic: every node makes the same plan for the same problem. By count
 capacities, pins and pauses hold in both. Every plan carries a certificate (`proof.py`) and a reason
 for each group, moved or not.
 """
@@ -37,11 +36,11 @@ class PlanReason(StrEnum):
 
     STAYS = "stays"
     PINNED = "pinned"
-    """An operator chose the node (it may be a move)."""
+    """An operator chose the node (this may be a move)."""
     PAUSED = "paused"
     """An operator wants it left alone."""
     WAITS = "waits"
-    """Its node is unfit for a while: it gets nothing, and what it has is left alone."""
+    """Its node is temporarily unfit: it gets nothing, and keeps what it has."""
     EVENNESS = "evenness"
     """Its node has more groups, or more weight, than its share."""
     TOPICS = "topics"
@@ -60,7 +59,7 @@ class PlanReason(StrEnum):
 
 @attrs.frozen
 class Decision:
-    """`source` is where the group is, `target` where it should be; equal means it stays."""
+    """`source` is where the group is, `target` where it should be; it stays if they are equal."""
 
     group: GroupId
     source: NodeId | None
@@ -140,10 +139,10 @@ def solve(problem: Problem) -> Plan:
 
 
 def _by_count(framed: Frame) -> dict[GroupId, NodeId]:
-    """Each node keeps groups up to its quota; the rest goes to whoever has most room.
+    """Each node keeps groups up to its quota; the rest go to the node with most room.
 
-    Where groups may not be everywhere, quotas would be promises that nobody can keep: then it is a
-    flow, as exact, which knows nothing of topics.
+    Where groups may not be everywhere, no node could be sure to reach its quota: then the plan is a
+    minimum cost flow, equally exact, which ignores topics.
     """
     if framed.choices:
         sets = best(assignment_problem(framed)).sets
@@ -161,7 +160,7 @@ def _by_count(framed: Frame) -> dict[GroupId, NodeId]:
     for group in framed.free:
         if group in placed:
             continue
-        # Where its topics are rarest; then furthest below its share; the lowest id among equals.
+        # The node where its topics are rarest; then furthest below its share; then the lowest id.
         target = min(
             (node for node in room if room[node]),
             key=lambda node: (topics.rise(node, group), -room[node], node),
@@ -174,7 +173,7 @@ def _by_count(framed: Frame) -> dict[GroupId, NodeId]:
 
 
 def _spread(framed: Frame, placed: dict[GroupId, NodeId]) -> None:
-    """Swaps for topics, which must not undo what was levelled."""
+    """Swaps for topics, which must not undo the levelling."""
 
     def may(mine: GroupId, theirs: GroupId) -> bool:
         return placed[theirs] in framed.may(mine) and placed[mine] in framed.may(theirs)
@@ -198,7 +197,7 @@ def _spread(framed: Frame, placed: dict[GroupId, NodeId]) -> None:
 def _improve(
     framed: Frame, placement: dict[GroupId, NodeId], certificate: Certificate
 ) -> tuple[dict[GroupId, NodeId], Certificate]:
-    """Where all can be tried: fewer moves, until it is proven that there are none."""
+    """Where all can be tried: look for fewer moves, until it is proven that there are none."""
     while not certificate.proven:
         found, _ = search(framed, placement, certificate.moves - 1)
         if found is None:

@@ -26,19 +26,19 @@ class Unfit(StrEnum):
     LEAVING = "leaving"
     DEAD = "dead"
     MUTED = "muted"
-    """Steals to it have failed again and again."""
+    """Steals to it have failed repeatedly."""
     LAGGING = "lagging"
     RESTARTED = "just-restarted"
     NO_CAPACITY = "no-capacity"
 
     @property
     def soft(self) -> bool:
-        """It passes: such a node gets nothing for now, and keeps what it has."""
+        """Whether it is temporary: such a node gets nothing for now, and keeps what it has."""
         return self in (Unfit.MUTED, Unfit.LAGGING, Unfit.RESTARTED)
 
 
 class Evenness(IntEnum):
-    """What is levelled out between nodes, in proportion to their capacities."""
+    """What is levelled between nodes, in proportion to their capacities."""
 
     COUNT = 0
     WEIGHT = 1
@@ -68,7 +68,7 @@ class GroupNeed:
 
 @attrs.frozen(kw_only=True)
 class Objectives:
-    """What an operator wants of a placement."""
+    """What an operator wants from a placement."""
 
     evenness: Evenness = Evenness.COUNT
     spread_zones: bool = False
@@ -76,9 +76,10 @@ class Objectives:
     preferred_zones: tuple[str, ...] = ()
     """Masters stay in these zones while any of their nodes is usable."""
     tolerance_percent: int = TOLERANCE_PERCENT
-    """By weight, so far above its share a node may be: packing is never exact, and load moves."""
+    """By weight, how far above its share a node may be: packing is never exact, and load
+    changes."""
     topic_excess_max: int | None = None
-    """The most partitions of one topic above an even share on a node; None: no bound."""
+    """Most partitions of one topic on a node above an even share; None: no bound."""
 
 
 @attrs.frozen(kw_only=True)
@@ -94,7 +95,7 @@ class Problem:
 
 @attrs.frozen(kw_only=True)
 class Frame:
-    """A problem with everything decided that leaves no choice."""
+    """A problem in which everything that leaves no choice has been decided."""
 
     problem: Problem
     needs: Mapping[GroupId, GroupNeed]
@@ -105,12 +106,12 @@ class Frame:
     fixed: Mapping[GroupId, NodeId]
     """Pinned to a usable node, or paused on an allowed one."""
     left: frozenset[GroupId]
-    """On a node that is unfit for a while, or paused on one that is not usable, or paused and
-    nowhere: nobody touches them."""
+    """On a temporarily unfit node, or paused on an unusable one, or paused without a node: the plan
+    leaves them alone."""
     free: tuple[GroupId, ...]
     """The rest, ascending."""
     choices: Mapping[GroupId, Mapping[NodeId, NodeOffer]]
-    """The nodes a free group may be placed on, where these are not all that are allowed."""
+    """The nodes a free group may be placed on, if these are not all allowed ones."""
 
     def may(self, group: GroupId) -> Mapping[NodeId, NodeOffer]:
         """The nodes a free group may be placed on, ascending."""
@@ -140,9 +141,9 @@ class Frame:
         return held
 
     def forced_moves(self) -> int:
-        """Moves that every plan makes: of groups with a fixed place, and of those without a home.
+        """Moves that every plan makes: groups with a fixed place, and those without a home.
 
-        A group that has no master yet counts as moved too.
+        A group that has no master yet counts as moved, too.
         """
         current = self.problem.current
         elsewhere = sum(current.get(group) != node for group, node in self.fixed.items())
@@ -150,9 +151,9 @@ class Frame:
 
 
 def frame(problem: Problem) -> Frame:
-    """Sort out who is usable, what is fixed and what is free.
+    """Determine which nodes are usable, and which groups are fixed or free.
 
-    A group without a usable member stays where it is: nobody could be its master.
+    A group without a usable member stays where it is: no node could be its master.
     """
     needs = {need.group: need for need in sorted(problem.groups, key=lambda need: need.group)}
     offers = {one.node: one for one in sorted(problem.nodes, key=lambda one: one.node)}
@@ -182,7 +183,7 @@ def frame(problem: Problem) -> Frame:
             fixed[group] = pin
     free = tuple(group for group in needs if group not in fixed and group not in left)
     choices = {group: choices[group] for group in free if group in choices}
-    # Nodes outside the preferred zones are for those who have no member inside, and nobody else.
+    # Nodes outside the preferred zones only serve groups that have no member inside.
     others = {node for nodes in choices.values() for node in nodes} - allowed.keys()
     if others:
         choices |= {group: allowed for group in free if group not in choices}

@@ -1,4 +1,4 @@
-"""That no plan with fewer moves is as even: a certificate with each plan, and its checker.
+"""A certificate for each plan that no plan with fewer moves is as even, and its checker.
 
 The certificate holds what the claim rests on; `objections` checks it from the problem alone,
 without the planner. Four kinds of proof, and an honest fifth:
@@ -32,9 +32,9 @@ from paxos.ids import GroupId, NodeId
 
 SEARCH_GROUPS_MAX: Final = 12
 SEARCH_STEPS_MAX: Final = 10_000
-"""The planner runs on a node's loop: a search may take some ten milliseconds, no more."""
+"""The planner runs on a node's loop: a search may take some tens of milliseconds, no more."""
 SEARCH_LEAF_STEPS: Final = 8
-"""What a whole placement costs to be looked at, in steps."""
+"""Cost of checking a complete placement, in steps."""
 
 
 class Proof(StrEnum):
@@ -54,7 +54,7 @@ class Certificate:
     limits: Mapping[NodeId, int]
     """What "as even" means: the counts of all groups, or the ceilings of weight, by node."""
     prices: Mapping[str, int] | None = None
-    """With PRICES: what they are."""
+    """With PRICES: the prices."""
 
     @property
     def proven(self) -> bool:
@@ -114,12 +114,13 @@ class EvennessBound:
 def as_even(
     frame: Frame, candidate: Mapping[GroupId, NodeId], plan: Mapping[GroupId, NodeId]
 ) -> bool:
-    """Whether a placement is at least as even as the plan, in what the operator cares for."""
+    """Whether a placement is at least as even as the plan, in what the operator cares about."""
     return EvennessBound.of(frame, plan).reached_by(candidate)
 
 
 def reached(frame: Frame, plan: Mapping[GroupId, NodeId]) -> dict[NodeId, int]:
-    """The ceilings of weight a plan keeps: its own loads where it could not keep the wanted."""
+    """The ceilings of weight a plan respects: its own loads where it could not meet the wanted
+    ones."""
     loads = weights_on(frame, plan)
     return {node: max(most, loads[node]) for node, most in ceilings(frame).limits.items()}
 
@@ -128,7 +129,7 @@ def reached(frame: Frame, plan: Mapping[GroupId, NodeId]) -> dict[NodeId, int]:
 
 
 def bound_of(frame: Frame, placement: Mapping[GroupId, NodeId]) -> int:
-    """Moves that every placement as even as this one makes."""
+    """The number of moves that every placement as even as this one makes."""
     by_topic = _topic_bound(frame, placement)
     if frame.problem.objectives.evenness is Evenness.COUNT:
         return frame.forced_moves() + by_topic
@@ -144,7 +145,7 @@ def bound_of(frame: Frame, placement: Mapping[GroupId, NodeId]) -> int:
 
 
 def _topic_bound(frame: Frame, placement: Mapping[GroupId, NodeId]) -> int:
-    """By the worst topic alone, provided that the plan keeps the operator's bound."""
+    """The bound from the worst topic alone, if the plan keeps the operator's bound on topics."""
     slack = frame.problem.objectives.topic_excess_max
     if slack is None or total_excess(frame, placement):
         return 0
@@ -174,7 +175,7 @@ def exchange_objection(frame: Frame, placement: Mapping[GroupId, NodeId]) -> str
     cost = count_cost(frame, counts)
     for giver in counts:
         if counts[giver] <= floor[giver]:
-            continue  # it has only what nobody may move
+            continue  # all its groups are fixed
         for taker in counts:
             if taker == giver:
                 continue
@@ -195,7 +196,7 @@ def exchange_objection(frame: Frame, placement: Mapping[GroupId, NodeId]) -> str
 
 
 def _could_help(frame: Frame, counts: Mapping[NodeId, int], giver: NodeId, taker: NodeId) -> bool:
-    """Cheap and necessary: without zones only a transfer downhill can be more even."""
+    """A cheap necessary condition: without zones only a transfer downhill can be more even."""
     if frame.problem.objectives.spread_zones:
         return True
     full, empty = frame.allowed[giver].capacity, frame.allowed[taker].capacity
@@ -233,14 +234,14 @@ def assignment_problem(
 
 @attrs.define
 class _Search:
-    """Depth first over the free groups: each stays, or goes anywhere, as long as moves last."""
+    """Depth-first over the free groups: each stays, or goes anywhere, as long as moves remain."""
 
     frame: Frame
     plan: Mapping[GroupId, NodeId]
     moves_max: int
     bar: EvennessBound
     loads: dict[NodeId, int]
-    """Of what is placed so far: by weight nothing is put above the bar."""
+    """Of what is placed so far: by weight, no node may exceed the bound."""
     steps: int = 0
     found: dict[GroupId, NodeId] | None = None
 

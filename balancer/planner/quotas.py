@@ -1,11 +1,11 @@
 """By count: how many free groups each node must end with, exactly.
 
-Evenness is the sum over nodes of count² / capacity, smaller is more even (with equal capacities:
+Evenness is the sum over nodes of count² / capacity; smaller is more even (with equal capacities,
 counts differ by at most one). It is separable and convex, so handing out the groups one by one,
-each to the node whose cost rises least, is optimal; and since a node's cost rises by more each
-time, all optimal results agree except for *extras*: the last few places, which rise the cost by
-the same amount on several nodes (`takers`). Nodes that hold more than their base already get the
-extras first, because there the extra group need not move. Zones, if they are to be spread over,
+each to the node whose cost rises least, is optimal. A node's cost rises by more each time, so all
+optimal results agree except for *extras*: the last few places, which raise the cost by the same
+amount on several nodes (`takers`). Nodes that hold more than their base already get the extras
+first, because there the extra group need not move. If masters are to be spread over zones, zones
 get their totals by the same rule before the nodes inside them.
 """
 
@@ -33,7 +33,7 @@ class Shares:
         return base + min(self.extras, sum(held[node] > self.base[node] for node in self.takers))
 
     def quotas(self, held: Mapping[NodeId, int]) -> dict[NodeId, int]:
-        """One optimal sharing in which so many stay; the lowest node ids among equals."""
+        """One optimal sharing in which that many stay; lower node ids first among equals."""
         ordered = sorted(self.takers, key=lambda node: (held[node] <= self.base[node], node))
         lucky = ordered[: self.extras]
         return {node: count + (node in lucky) for node, count in self.base.items()}
@@ -69,18 +69,18 @@ def share(loads: Mapping[NodeId, int], capacities: Mapping[NodeId, int], amount:
 def zone_totals(
     frame: Frame, loads: Mapping[NodeId, int], held: Mapping[NodeId, int]
 ) -> dict[str, int]:
-    """How many free groups each zone gets: even between zones, then nodes, and most can stay."""
+    """How many free groups each zone gets: even between zones, then nodes; then the most stay."""
     zones = frame.zones
     if len(zones) == 1:
         return {zone: len(frame.free) for zone in zones}
-    # Zones stand in for nodes here: their place in the sorted order is their number.
+    # Zones take the place of nodes here, numbered in sorted order.
     names = list(zones)
     numbers = [NodeId(at) for at in range(len(names))]
     zone_loads = {at: sum(loads[node] for node in zones[names[at]]) for at in numbers}
     totals = share(zone_loads, dict.fromkeys(numbers, 1), len(frame.free))
 
     def price(at: NodeId) -> tuple[Fraction, int]:
-        """What an extra costs in evenness of nodes, and how many groups it lets stay."""
+        """The cost of an extra in evenness of nodes, and how many groups it lets stay."""
         members, base = zones[names[at]], totals.base[at]
         few, more = (_within(frame, members, loads, base + extra) for extra in (0, 1))
         counts = few.quotas(held)
@@ -99,7 +99,7 @@ def _within(
 
 
 def fixed_loads(frame: Frame) -> dict[NodeId, int]:
-    """Groups that are on each allowed node whatever is planned."""
+    """Groups that are on each allowed node whatever the plan."""
     loads = dict.fromkeys(frame.allowed, 0)
     for node in frame.fixed.values():
         if node in loads:
@@ -108,7 +108,7 @@ def fixed_loads(frame: Frame) -> dict[NodeId, int]:
 
 
 def quotas(frame: Frame) -> dict[NodeId, int]:
-    """How many free groups each allowed node ends with: as even as can be, then fewest moves."""
+    """How many free groups each allowed node ends with: as even as possible, then fewest moves."""
     loads = fixed_loads(frame)
     held = {node: len(groups) for node, groups in frame.held().items()}
     result: dict[NodeId, int] = {}

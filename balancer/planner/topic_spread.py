@@ -32,14 +32,14 @@ class TopicLoad:
         self.counts[node].subtract(self._topics[group])
 
     def rise(self, node: NodeId, group: GroupId) -> int:
-        """What the group would add to the sum of squares."""
+        """How much the group would add to the sum of squares."""
         if not self.matters:
             return 0
         counts = self.counts[node]
         return sum(n * (2 * counts[topic] + n) for topic, n in self._topics[group].items())
 
     def groups_to_keep(self, node: NodeId, mine: list[GroupId], quota: int) -> list[GroupId]:
-        """Which `quota` of its groups a node keeps, and enter them: the lowest among equals."""
+        """Choose the `quota` groups that a node keeps, and enter them; the lowest among equals."""
         if quota >= len(mine) or not self.matters:
             kept = mine[:quota]
             for group in kept:
@@ -58,7 +58,7 @@ class TopicLoad:
         for group in kept:
             self.add(node, group)
         for _ in range(len(mine) - quota):
-            # Its rise if it were added once more orders groups as its fall if it is taken out.
+            # The rise on adding a group again orders groups as the fall on taking it out does.
             worst = max(kept, key=lambda group: (self.rise(node, group), group))
             kept.remove(worst)
             self.take(node, worst)
@@ -66,7 +66,7 @@ class TopicLoad:
 
 
 def even_shares(frame: Frame) -> dict[str, int]:
-    """Partitions of each topic per allowed node, rounded up: groups nobody may touch left out."""
+    """Partitions of each topic per allowed node, rounded up; fixed groups are left out."""
     totals: Counter[str] = Counter()
     for group, need in frame.needs.items():
         if group not in frame.left:
@@ -98,7 +98,7 @@ def _loaded(frame: Frame, placement: Mapping[GroupId, NodeId]) -> TopicLoad:
 
 
 Swappable = Callable[[GroupId, GroupId], bool]
-"""Whether two free groups may change places for all that matters beside topics."""
+"""Whether two free groups may change places, topics aside."""
 
 
 class _Swapper:

@@ -3,7 +3,7 @@
 A partition gets a uid that is never used again (its data may outlive its topic on a node that was
 away) and a Paxos group for life: the group with the fewest partitions, the lowest number among
 equals, so every node that applies the same commands computes the same map. The cluster's own topics
-live in the registry's group, which every node has, and take no room from anybody.
+live in the registry's group, which every node has, and are not counted.
 """
 
 import heapq
@@ -46,11 +46,11 @@ from paxos.ids import REGISTRY_GROUP, GroupId
 
 _NAME_CHARS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 INTERNAL_TOPICS: Final = frozenset({LOAD_TOPIC})
-"""Of one partition each."""
+"""With one partition each."""
 RESERVED_PREFIX: Final = "__evenkeel_"
-"""Names of topics that only nodes make and delete."""
+"""Topics that only nodes create and delete have names with this prefix."""
 ZERO_ID: Final = bytes(16)
-"""Kafka's "no id": a topic may not have it."""
+"""Kafka's "no id": no topic may have it."""
 
 
 def name_problem(name: str) -> str | None:
@@ -81,10 +81,10 @@ class Catalogue:
         self.epochs: dict[GroupId, int] = {}
         """A lower bound of the epoch of each group's lease, from commands that deleted topics."""
         self.epoch_floor = 0
-        """Above the leader epochs of all partitions that are gone: new ones begin with it."""
+        """Above the leader epochs of all deleted partitions: new partitions begin with it."""
 
     def found(self, groups_count: int) -> None:
-        """Name the groups; from then on partitions can be placed."""
+        """Name the Paxos groups; from then on partitions can be placed."""
         assert not self.by_group, "a cluster is founded once"
         self.by_group = {group: {} for group in {REGISTRY_GROUP, *data_groups(groups_count)}}
 
@@ -105,7 +105,7 @@ class Catalogue:
             if any(place.group not in catalogue.by_group for place in topic.partitions):
                 raise PackingError(f"a partition of {topic.name} is in an unknown group")
             catalogue.install(topic)
-        # As on a node that applied the log: in the order of the uids.
+        # In the order of uids, as on a node that applied the log.
         catalogue.partitions = dict(sorted(catalogue.partitions.items()))
         catalogue.by_group = {
             group: dict(sorted(uids.items())) for group, uids in catalogue.by_group.items()
@@ -172,7 +172,7 @@ class Catalogue:
         for place in topic.partitions:
             del self.partitions[place.uid]
             del self.by_group[place.group][place.uid]
-        if command.epochs:  # else by a release that did not know of this, perhaps long ago
+        if command.epochs:  # else by an older release, perhaps long ago
             self._raise_floor(topic, command.epochs)
         return TopicDeleted(topic)
 
@@ -204,7 +204,7 @@ class Catalogue:
     # ---- parts -----------------------------------------------------------------------------------
 
     def install(self, topic: Topic) -> None:
-        """Enter a topic whose partitions have their places."""
+        """Enter a topic whose partitions already have their places."""
         self.topics[topic.name] = topic
         self.names[topic.topic_id] = topic.name
         for index, (uid, group) in enumerate(topic.partitions):
@@ -225,7 +225,7 @@ class Catalogue:
         return tuple(places)
 
     def _raise_floor(self, topic: Topic, epochs: Mapping[GroupId, int]) -> None:
-        """Clients remember the leader epochs of partitions by name, and believe no lower one."""
+        """Clients remember the leader epochs of partitions by name, and ignore lower ones."""
         for index, (_, group) in enumerate(topic.partitions):
             known = max(self.epochs.get(group, 0), epochs.get(group, 0))
             if known:
@@ -236,7 +236,7 @@ class Catalogue:
     def _epoch_bases(
         self, known: tuple[int, ...], new: tuple[PartitionPlace, ...]
     ) -> tuple[int, ...]:
-        """Those of a topic with more partitions; none where all of them are 0."""
+        """The epoch bases of a topic that gets more partitions; empty if all are 0."""
         bases = [max(0, self.epoch_floor - self.epochs.get(group, 0)) for _, group in new]
         return (*known, *bases) if any(known) or any(bases) else ()
 

@@ -1,9 +1,9 @@
-"""What may be asked of the registry, what it answers, and how both travel.
+"""The registry's commands and results, and their encoding.
 
-A command is proposed on group 0's log as bytes; `Registry.apply` turns it into a result, which is
-bytes too, on every node alike. A refusal is a result with a reason code, never an exception. A
-command never relies on a clock or a die of the node that applies it: whatever the decision needs is
-a field, chosen by the proposer (the 16-byte topic id, `now_wall_ns`).
+A command is proposed on group 0's log as bytes; `Registry.apply` turns it into a result, bytes as
+well, which is the same on every node. A refusal is a result with a reason code, never an exception.
+A command never relies on the clock or on random numbers of the node that applies it: whatever the
+decision needs is a field, chosen by the proposer (the 16-byte topic id, `now_wall_ns`).
 """
 
 from collections.abc import Mapping
@@ -52,10 +52,10 @@ from balancer.registry.records import (
 from paxos.ids import GroupId, Incarnation, NodeId, Slot
 
 FORMAT_VERSION: Final = 1
-"""Of commands and results. A node that does not know a version refuses it as malformed, so a newer
-command may only be proposed when every node of the cluster knows it."""
+"""Of commands and results. A node refuses unknown versions as malformed, so a newer command may
+only be proposed once every node of the cluster knows it."""
 NOBODY: Final = NodeId(0)
-"""No node's id, where none need be said."""
+"""No node's id; where no author need be named."""
 
 
 # ---- commands ------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class RegisterNode:
 class AddNode:
     """Admit a node to a running cluster: it may register, and its peers talk to it.
 
-    Of a node that is leaving: it stays.
+    For a node that is leaving: it stays.
     """
 
     node: NodeId
@@ -105,24 +105,24 @@ class AddNode:
 
 @attrs.frozen
 class RemoveNode:
-    """Let a node leave: its replicas go to others, and then it does. Its id is never used again."""
+    """Let a node leave: its replicas move to others, then it is removed. Its id is never reused."""
 
     node: NodeId
 
 
 @attrs.frozen
 class FinishRemoval:
-    """A leaving node has nothing any more: from now on it is not a node of the cluster."""
+    """A leaving node has nothing any more: from now on it is no longer a node of the cluster."""
 
     node: NodeId
 
 
 @attrs.frozen
 class SetReplicaSets:
-    """Say which nodes should keep some groups, provided the sets are still at that version.
+    """Set the nodes that should keep some groups, provided the sets are still at that version.
 
-    The groups that are not named keep theirs. `by_hand`: no plan changes these sets again, except
-    for a node that is dead or leaving, until the group is given back (`PinGroup` to None).
+    Groups that are not named keep theirs. `by_hand`: no plan changes these sets again, except for a
+    node that is dead or leaving, until the group is given back (`PinGroup` to None).
     """
 
     expected_version: int | None
@@ -130,14 +130,14 @@ class SetReplicaSets:
     by_hand: bool = False
     wall_ns: int = 0
     node: NodeId = NOBODY
-    """The author and the time: only for the history, like the following fields."""
+    """The author and the time: only for the history, like the fields after it."""
     trigger: str = ""
     reasons: Mapping[GroupId, str] = attrs.field(factory=dict)
 
 
 @attrs.frozen
 class NoteMembers:
-    """A group's master tells which members its log says it has since `slot`."""
+    """A group's master reports the members that its log has had since `slot`."""
 
     group: GroupId
     slot: Slot
@@ -146,7 +146,7 @@ class NoteMembers:
 
 @attrs.frozen
 class CreateTopic:
-    """`topic_id` is drawn by the proposer; the same name and id again is the same request again."""
+    """`topic_id` is drawn by the proposer; the same name and id again is the same request."""
 
     name: str
     topic_id: bytes
@@ -166,7 +166,7 @@ class CreatePartitions:
 class DeleteTopic:
     """By name, by id, or by both (which must then mean the same topic).
 
-    `epochs`: those of the leases of its groups, as far as the proposer knows. They never fall.
+    `epochs`: those of the leases of its groups, as far as the proposer knows. They never decrease.
     """
 
     name: str | None = None
@@ -176,9 +176,9 @@ class DeleteTopic:
 
 @attrs.frozen
 class ConfigureTopic:
-    """Change settings of one topic: with `replace` all others go back to their defaults.
+    """Change settings of one topic; with `replace` all others return to their defaults.
 
-    The id says which topic is meant, should another of its name have been created meanwhile.
+    The id says which topic is meant, in case another of its name has been created meanwhile.
     """
 
     name: str
@@ -188,7 +188,7 @@ class ConfigureTopic:
     replace: bool = False
 
     def applied_to(self, configs: Mapping[str, str]) -> dict[str, str]:
-        """What becomes of a topic's settings."""
+        """The topic's settings after this change."""
         left = {} if self.replace else dict(configs)
         for name in self.removed:
             left.pop(name, None)
@@ -216,8 +216,8 @@ class MergePlacement:
 class AcquireStealToken:
     """Ask for the right to run the one steal of the cluster (E10).
 
-    `master_version` is the lease version of `source` that the asker saw, `attempt` counts the
-    asker's requests since its boot (see StealToken).
+    `master_version` is the lease version of `source` that the requester saw; `attempt` counts its
+    requests since its boot (see StealToken).
     """
 
     group: GroupId
@@ -233,7 +233,7 @@ class AcquireStealToken:
 
 @attrs.frozen
 class ReleaseStealToken:
-    """Give the token back. Giving back what is no longer held changes nothing, and is no error."""
+    """Give the token back. Giving back a token no longer held changes nothing, and is no error."""
 
     token: int
     outcome: Outcome
@@ -250,7 +250,7 @@ class PauseBalancer:
 
 @attrs.frozen
 class DrainNode:
-    """Flag a node that is to be no ideal node; the flag survives restarts until it is cleared."""
+    """Mark a node as nobody's ideal node; the mark survives restarts until it is cleared."""
 
     node: NodeId
     draining: bool
@@ -266,7 +266,8 @@ class SetPolicy:
 
 @attrs.frozen
 class PinGroup:
-    """Move one group by hand: it becomes `node`'s and no plan moves it; None gives it back."""
+    """Move one group by hand: `node` becomes its ideal node, and no plan moves it; None unpins
+    it."""
 
     group: GroupId
     node: NodeId | None
@@ -276,8 +277,8 @@ class PinGroup:
 class AdoptPlan:
     """A plan replaces the placement it was made for, and is remembered with its reasons.
 
-    `automatic` is what the policy says of it afterwards: an operator's request for a plan turns
-    automatic planning on again.
+    `automatic` becomes the policy's value: when an operator requests a plan, automatic planning is
+    turned on again.
     """
 
     expected_version: int
@@ -288,14 +289,14 @@ class AdoptPlan:
 
 @attrs.frozen
 class PublishWeights:
-    """What the groups weigh, by a job that has computed it; an older computation is refused."""
+    """The groups' weights, computed by a job; an older computation is refused."""
 
     weights: Weights
 
 
 @attrs.frozen
 class CancelSteal:
-    """Tell the master not to hand over for this token; the token itself ends as it always does."""
+    """Tell the master not to hand over for this token; the token itself ends as usual."""
 
     token: int
 
@@ -310,8 +311,8 @@ class AllocateProducerIds:
 
 @attrs.frozen
 class Decided:
-    """A change that somebody asked for, when the registry was at slot `seen` as far as its author
-    knew: refused where the same thing was decided on since (`balancer.registry.fences`)."""
+    """A requested change, decided when its author's copy of the registry was at slot `seen`:
+    refused if the same thing was decided on since (`balancer.registry.fences`)."""
 
     seen: Slot
     command: "Command"
@@ -360,13 +361,13 @@ class Refusal(IntEnum):
     TOO_MANY_NODES = 12
     STALE_INCARNATION = 13
     NODE_NOT_ADMITTED = 14
-    """It is not a founder, and was not added."""
+    """It is not a founder, and has not been added."""
     NODE_REMOVED = 15
     """It was removed; its id is never used again."""
     NODE_EXISTS = 16
     NODE_LEAVING = 17
     NODE_IN_USE = 18
-    """It still has replicas, or should be master of something."""
+    """It still has replicas, or should be master of a group."""
     LAST_NODE = 19
     TOPIC_EXISTS = 20
     UNKNOWN_TOPIC = 21
@@ -380,16 +381,16 @@ class Refusal(IntEnum):
     PLACEMENT_CONFLICT = 40
     UNKNOWN_GROUP = 41
     NOT_A_MEMBER = 42
-    """A master's place is on a member of its group."""
+    """A group's master has to be one of its members."""
     INVALID_REPLICAS = 43
     REPLICAS_CONFLICT = 44
     """The sets have changed since the command was made."""
     TOKEN_HELD = 50
     STALE_PLAN = 51
-    """The asker's placement version is not the current one."""
+    """The requester's placement version is not the current one."""
     PAUSED = 52
     NOT_MISPLACED = 53
-    """By the ideal placement the group does not belong on the asker, or it is there already."""
+    """By the ideal placement the group does not belong to the requester, or it is already there."""
     STALE_MASTER = 54
     """A steal from that very lease version has already succeeded."""
     NODE_DRAINING = 55
@@ -401,11 +402,11 @@ class Refusal(IntEnum):
     PRODUCER_IDS_EXHAUSTED = 61
     POLICY_CONFLICT = 62
     NOT_STEALING = 63
-    """There is no such steal to be cancelled."""
+    """There is no such steal to cancel."""
     STALE_WEIGHTS = 64
     """Newer ones are known already."""
     OVERTAKEN = 65
-    """The same thing was decided on since the command was made."""
+    """The same thing has been decided on since the command was made."""
 
 
 @attrs.frozen
@@ -436,7 +437,7 @@ class PartitionsCreated:
 
 @attrs.frozen
 class TopicDeleted:
-    """The topic as it was last, so that the shell knows which partitions to drop."""
+    """The topic as it was at the end, so that the shell knows which partitions to drop."""
 
     topic: Topic
 
@@ -453,7 +454,7 @@ class TokenGranted:
 
 @attrs.frozen
 class TokenRefused:
-    """Answers the request (`group`, `attempt`); `held` is the token that is in the way, if any."""
+    """Answers the request (`group`, `attempt`); `held` is the token in its way, if any."""
 
     reason: Refusal
     group: GroupId

@@ -44,7 +44,7 @@ class Versions(NamedTuple):
     replicas: int = 0
     """Replica sets, as they should be."""
     members: int = 0
-    """Members of groups, as their masters have noted them."""
+    """Members of groups, as noted by their masters."""
 
 
 class Document:
@@ -61,7 +61,7 @@ class Document:
         self.pins: Mapping[GroupId, NodeId] = {}
         self.weights = Weights()
         self.plans: tuple[PlanRecord, ...] = ()
-        """The last adopted plans, oldest first."""
+        """The latest adopted plans, oldest first."""
         self._roster = NodeRecords()
         self._replicas = ReplicaSets()
         self._catalogue = Catalogue()
@@ -77,7 +77,7 @@ class Document:
 
     @property
     def nodes(self) -> Mapping[NodeId, Node]:
-        """All that have registered and are not removed, ascending."""
+        """All nodes that have registered and are not removed, ascending."""
         return self._roster.nodes
 
     @property
@@ -91,7 +91,7 @@ class Document:
 
     @property
     def peers(self) -> Mapping[NodeId, Address]:
-        """Where each node of the cluster listens for the others, admitted ones included."""
+        """Where each node of the cluster, admitted ones included, listens for its peers."""
         return self._roster.peers
 
     def members(self, group: GroupId) -> tuple[NodeId, ...]:
@@ -99,7 +99,7 @@ class Document:
         return self._replicas.members(group, self.cluster)
 
     def members_since(self, group: GroupId) -> Slot | None:
-        """The slot its members were noted for; None where they are the first ones."""
+        """The slot that its members were noted for; None if they are the first ones."""
         noted = self._replicas.noted.get(group)
         return None if noted is None else noted.slot
 
@@ -108,7 +108,7 @@ class Document:
         return self._replicas.wanted(group, self.cluster)
 
     def may_have(self, node: NodeId, group: GroupId) -> bool:
-        """Whether a node has a group, or is to have it."""
+        """Whether a node has a group or is to have it."""
         has, wanted = self.members(group), self.replica_set(group)
         return not has or node in has or node in wanted
 
@@ -136,11 +136,11 @@ class Document:
 
     @property
     def tokens(self) -> tuple[StealToken, ...]:
-        """All steals that run, or whose token was not taken over yet."""
+        """All steals in progress, or whose token has not been taken over yet."""
         return self._steal_tokens.tokens
 
     def token_numbered(self, number: int) -> StealToken | None:
-        """The token of this number if it is still to be honoured."""
+        """The token of this number, if it is still valid."""
         return None if number in self._steal_tokens.cancelled else self._steal_tokens.find(number)
 
     @property
@@ -168,7 +168,7 @@ class Document:
         return self._catalogue.partitions.get(PartitionUid(uid))
 
     def epoch_base(self, uid: int) -> int:
-        """What is added to the epoch of its group's lease to make a partition's leader epoch."""
+        """The difference between a partition's leader epoch and the epoch of its group's lease."""
         partition = self.partition(uid)
         if partition is None:
             return 0
@@ -176,11 +176,11 @@ class Document:
 
     @property
     def next_uid(self) -> PartitionUid:
-        """All uids below this have been given."""
+        """All uids below this have been assigned."""
         return self._catalogue.next_uid
 
     def is_gone(self, uid: int) -> bool:
-        """Whether there was a partition of this uid, and its topic was deleted."""
+        """Whether a partition of this uid existed, and its topic was deleted."""
         return uid < self._catalogue.next_uid and uid not in self._catalogue.partitions
 
     def partitions_of_group(self, group: GroupId) -> Mapping[PartitionUid, Partition]:
@@ -193,7 +193,7 @@ class Document:
         return encode_image(self.image())
 
     def image(self) -> Image:
-        """What the document is made of now: frozen values, to be encoded at leisure."""
+        """The present contents of the document: frozen values, to be encoded later."""
         catalogue, tokens, replicas = self._catalogue, self._steal_tokens, self._replicas
         return Image(
             applied=self.applied,
@@ -229,7 +229,7 @@ class Document:
 
     @classmethod
     def restore(cls, data: bytes | memoryview) -> Self:
-        """The document a snapshot was made of.
+        """The document that a snapshot was made from.
 
         Raises:
             PackingError: if the bytes are no snapshot.
@@ -239,7 +239,7 @@ class Document:
         return document
 
     def install(self, image: Image) -> None:
-        """Become the document that the image was made of; whoever holds this one sees that one.
+        """Become the document that the image was made from; references to this object see that one.
 
         Raises:
             PackingError: if the parts of the image contradict each other; nothing has changed then.

@@ -1,13 +1,14 @@
-"""When each thing in the registry was last decided on: earlier decisions are refused.
+"""When each thing in the registry was last decided on: later arrivals of older decisions are
+refused.
 
 A change may reach the log long after it was requested: it was on a link that stalled, or in a slot
-of an earlier master. Meanwhile another change was acknowledged, and the late one would undo it
+of an earlier master. If another change was acknowledged meanwhile, the late one would undo it
 (protocol.md F1). So a change comes as Decided, with the slot of its author's copy of the registry,
 and is refused if the same thing was decided on in a later slot: even if that changed nothing,
 because its client was told that this is the state.
 
-Slots are remembered from the first Decided on, in new clusters that of the founding; anything
-decided before is refused. A state that an older version wrote has no slots, and replicas that
+Slots are remembered from the first Decided on, in new clusters from the founding on; anything
+decided before that is refused. A state written by an older version has no slots, and replicas that
 continue from it must judge like those that have the log.
 """
 
@@ -40,7 +41,7 @@ from balancer.registry.commands import (
 from paxos.ids import SLOT_ZERO, Slot
 
 _DELETED: Final = "deleted"
-"""The last time that any topic was: a deleted one leaves nothing behind to compare with."""
+"""The last time that any topic was deleted: it leaves nothing behind to compare with."""
 _PLACEMENT: Final = "placement"
 _POLICY: Final = "policy"
 
@@ -48,12 +49,12 @@ _POLICY: Final = "policy"
 @attrs.define
 class Fences:
     since: Slot = SLOT_ZERO
-    """0: there was no request yet, and nothing is remembered."""
+    """0: there has been no request yet, and nothing is remembered."""
     decided: dict[str, Slot] = attrs.Factory(dict)
     """Thing -> the slot of the last decision on it."""
 
     def problem(self, command: Decided, slot: Slot) -> Refused | None:
-        """Why a decision that comes in this slot is too late; None if nothing came between."""
+        """Why a decision in this slot is too late; None if nothing came between."""
         self.since = self.since or slot
         decision = command.command
         things = [_DELETED] if isinstance(decision, CreateTopic) else _things(decision)
@@ -68,7 +69,7 @@ class Fences:
         return None
 
     def note(self, command: Command, result: Result, slot: Slot) -> None:
-        """What `command` has decided in this slot."""
+        """Remember what `command` decided in this slot."""
         if not self.since or isinstance(result, Refused):
             return
         if isinstance(result, TopicDeleted):
@@ -83,7 +84,7 @@ def _topic(name: str) -> str:
 
 
 def _things(command: Command) -> list[str]:
-    """What a command decides on; nothing where it is fenced by itself."""
+    """What a command decides on; empty if it has a fence of its own."""
     match command:
         case CreateTopic() | CreatePartitions() | ConfigureTopic():
             return [_topic(command.name)]

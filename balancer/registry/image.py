@@ -1,4 +1,4 @@
-"""The registry as bytes: what a node that has been away for long gets instead of the log."""
+"""The registry as bytes: what a node that was away for long gets instead of the log."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -68,20 +68,20 @@ from balancer.registry.records import (
 from paxos.ids import SLOT_ZERO, GroupId, NodeId, Slot
 
 IMAGE_VERSION: Final = 6
-"""2: tokens, policy, pins, weights and plans. 3: all cancelled tokens instead of the last. 4: the
-lives of nodes, replica sets and members. 5: the slots of decisions. 6: what leader epochs begin
-with. Written is the newest, read are those from 3 on."""
+"""2: tokens, policy, pins, weights and plans. 3: all cancelled tokens instead of the last. 4: node
+lives, replica sets and members. 5: the slots of decisions. 6: the bases of leader epochs. The
+newest version is written; versions from 3 on are read."""
 _VERSIONS_COUNTS: Final = {3: 6, 4: 8, 5: 8, 6: 8}
 DECISIONS_MAX: Final = TOPICS_MAX + 4 * GROUPS_MAX + 2 * REMOVED_MAX
-"""Of every topic, every node there ever was, and of each group its pause, its pin and its set."""
+"""For every topic, every node there ever was, and the pause, pin and set of each group."""
 PIECE_TOPICS: Final = 500
 PIECE_PARTITIONS: Final = 2_000
-"""In one piece: a checkpoint is made between the rounds of a node, and should not hold one up."""
+"""In one piece: checkpoints are made between the rounds of a node and must not delay one."""
 
 
 @attrs.frozen(kw_only=True)
 class Image:
-    """Everything a registry is made of; what can be derived is left out."""
+    """Everything a registry consists of; what can be derived is left out."""
 
     applied: Slot
     versions: tuple[int, ...]
@@ -171,7 +171,7 @@ def encode_image(image: Image) -> bytes:
 
 
 def decode_image(data: bytes | memoryview) -> Image:
-    """The image these bytes stand for.
+    """The image that these bytes encode.
 
     Raises:
         PackingError: if they are no image of a known version, or its parts contradict each other.
@@ -182,7 +182,8 @@ def decode_image(data: bytes | memoryview) -> Image:
 
 
 def encode_pieces(image: Image) -> Iterator[bytes]:
-    """The image in pieces that take a few milliseconds each: all but the topics, then these."""
+    """The image in pieces that take a few milliseconds each: first all but the topics, then
+    these."""
     yield encode_image(attrs.evolve(image, topics=()))
     piece: list[Topic] = []
     partitions = 0

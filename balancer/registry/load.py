@@ -28,9 +28,9 @@ NUMBER_MAX: Final = 2**62
 HALF_LIFE_S: Final = 60.0
 """Half-life of the average: noise averages out, a shift is seen soon."""
 FRESH_NS: Final = 60_000 * MS
-"""Reports older than this say nothing."""
+"""Reports older than this are ignored."""
 WARM_UP_S: Final = 30.0
-"""So much reported time a group needs before its weight is believed."""
+"""How much reported time a group needs before its weight is used."""
 FLOOR_PERCENT: Final = 25
 """The part of a weight that is the same for all groups."""
 IDLE_US: Final = 1_000.0
@@ -42,15 +42,15 @@ REQUEST_BYTES: Final = 4_096
 
 
 class LoadError(ValueError):
-    """The bytes are no report."""
+    """The bytes are not a report."""
 
 
 class UnknownVersionError(LoadError):
-    """A report of a node that is newer than we are."""
+    """A report from a node of a newer version."""
 
 
 class GroupLoad(NamedTuple):
-    """What a node did for one group during the interval of a report."""
+    """A node's work for one group during the interval of a report."""
 
     group: GroupId
     bytes_in: int
@@ -58,7 +58,7 @@ class GroupLoad(NamedTuple):
     requests: int
     cpu_us: int
     bytes_kept: int = 0
-    """What the group keeps at the end of the interval; 0 also if it was not reported."""
+    """Bytes the group keeps at the end of the interval; 0 also if not reported."""
 
 
 @attrs.frozen(kw_only=True)
@@ -68,9 +68,9 @@ class LoadReport:
     wall_ms: int
     interval_ms: int
     produce_p99_us: int
-    """Of the produce requests answered during the interval; 0 where there were none."""
+    """For the produce requests answered during the interval; 0 if there were none."""
     lag_slots: int
-    """The most any group of the node is behind."""
+    """The most that any group of the node is behind."""
     uptime_ms: int
     groups: tuple[GroupLoad, ...]
     """Those the node was master of, ascending."""
@@ -87,7 +87,7 @@ _NUMBERS: Final = (
 )
 _LOADS: Final = ("bytes_in", "bytes_out", "requests", "cpu_us", "bytes_kept")
 _LOADS_LATER: Final = {"bytes_kept": 0}
-"""What reports of earlier versions do not have."""
+"""Fields that reports of earlier versions lack."""
 
 
 def encode_report(report: LoadReport) -> bytes:
@@ -100,11 +100,11 @@ def encode_report(report: LoadReport) -> bytes:
 
 
 def decode_report(data: bytes | memoryview) -> LoadReport:
-    """The report these bytes stand for; fields it does not know are passed over.
+    """The report that these bytes encode; unknown fields are ignored.
 
     Raises:
-        UnknownVersionError: if it is one of another version.
-        LoadError: if they stand for none.
+        UnknownVersionError: if it has another version.
+        LoadError: if the bytes are not a report.
     """
     if len(data) > REPORT_BYTES_MAX:
         raise LoadError(f"{len(data)} bytes, at most {REPORT_BYTES_MAX}")
@@ -161,7 +161,7 @@ class _Heard:
 
 
 def work(load: GroupLoad) -> int:
-    """What was asked of the group's master, in bytes: how nodes share their CPU time out."""
+    """Work requested of the group's master, in bytes: nodes divide their CPU time by it."""
     return load.requests * REQUEST_BYTES + load.bytes_in + load.bytes_out
 
 
@@ -170,14 +170,14 @@ def cost_us(load: GroupLoad) -> float:
 
 
 def enough(known: int, wanted: int) -> bool:
-    """Whether enough costs are known to compute weights for all groups: those of half."""
+    """Whether the costs of enough groups are known to compute weights for all: half of them."""
     return wanted > 0 and known * 2 >= wanted
 
 
 def relative(
     wanted: Iterable[GroupId], costs_us: Mapping[GroupId, float], mean_us: float
 ) -> dict[GroupId, int]:
-    """Weights by cost per second, in thousandths of the mean's; who has no cost is average."""
+    """Weights by cost per second, in thousandths of the mean; groups without a cost are average."""
     if mean_us < IDLE_US:
         return dict.fromkeys(wanted, WEIGHT_NORMAL)
     floor = WEIGHT_NORMAL * FLOOR_PERCENT // 100
@@ -195,7 +195,7 @@ class ClusterLoad:
         self._estimates: dict[GroupId, _Estimate] = {}
 
     def observe(self, report: LoadReport, now: Now) -> None:
-        """Enter a report; one that is older than what is known of its node is passed over."""
+        """Enter a report; ignored if a newer one of its node is known."""
         known = self._heard.get(report.node)
         if known is None and len(self._heard) >= NODES_MAX:
             return
@@ -204,7 +204,7 @@ class ClusterLoad:
             known.report.wall_ms,
         ):
             return
-        # By its own time: a node that catches up applies reports of long ago.
+        # By its own time: a node that catches up applies old reports.
         age_ns = max(0, now.wall_ns - report.wall_ms * MS)
         self._heard[report.node] = _Heard(report, now.boot_ns - age_ns)
         seconds = report.interval_ms / 1_000
@@ -215,7 +215,7 @@ class ClusterLoad:
             if known_cost is None:
                 self._estimates[load.group] = _Estimate(cost, seconds)
             else:
-                # Until it is warm the plain mean, which has no memory of how it began.
+                # Until it is warm: the plain mean, which does not depend on the first sample.
                 part = (
                     max(keep, 0.0)
                     if known_cost.seen_s > HALF_LIFE_S
@@ -229,7 +229,7 @@ class ClusterLoad:
         return {node: heard.report for node, heard in sorted(self._heard.items())}
 
     def fresh(self, now: Now) -> dict[NodeId, LoadReport]:
-        """The reports that are not too old to say anything."""
+        """The reports that are recent enough."""
         return {
             node: heard.report
             for node, heard in sorted(self._heard.items())
@@ -237,7 +237,7 @@ class ClusterLoad:
         }
 
     def weights(self, now: Now, groups: Iterable[GroupId]) -> dict[GroupId, int] | None:
-        """A weight for each group; None where too little is known, or nothing fresh."""
+        """A weight for each group; None if too little is known, or nothing recent."""
         wanted = sorted(groups)
         reported = {load.group for report in self.fresh(now).values() for load in report.groups}
         known = [
@@ -262,7 +262,7 @@ class ClusterLoad:
             for load in report.groups
         }
 
-    # ---- how the nodes fare ----------------------------------------------------------------------
+    # ---- the condition of the nodes --------------------------------------------------------------
 
     def slow(self, now: Now, produce_p99_ms_max: int) -> frozenset[NodeId]:
         """Nodes whose producers waited too long in the last reported interval."""
@@ -273,7 +273,7 @@ class ClusterLoad:
         )
 
     def unfit(self, now: Now, *, lag_slots_max: int, hold_down_ms: int) -> dict[NodeId, Unfit]:
-        """Nodes that should get nothing just now, by what they say themselves."""
+        """Nodes that should get nothing just now, by their own reports."""
         found = {}
         for node, report in self._recent(now).items():
             if report.uptime_ms < hold_down_ms:
@@ -283,7 +283,7 @@ class ClusterLoad:
         return found
 
     def _recent(self, now: Now) -> dict[NodeId, LoadReport]:
-        """The reports of nodes that have not missed two since."""
+        """The reports of nodes that have not missed two reports since."""
         return {
             node: heard.report
             for node, heard in sorted(self._heard.items())

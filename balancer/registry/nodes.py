@@ -1,7 +1,7 @@
 """The nodes of the cluster and their life cycle; part of the registry's state.
 
 A node is *admitted* (a founder from the beginning, others by being added), *active* once it has
-registered, *leaving* when an operator removes it, and *removed* when it has nothing any more. A
+registered, *leaving* when an operator removes it, and *removed* once it has nothing any more. A
 removed node's id is never used again: the data on its disk must not return as a vote.
 """
 
@@ -32,7 +32,7 @@ from paxos.ids import NodeId
 
 @attrs.frozen
 class NodeRecords:
-    """A change makes a new one; mappings and tuples are ascending."""
+    """Immutable: a change makes a new one. Mappings and tuples are ascending."""
 
     nodes: Mapping[NodeId, Node] = attrs.field(factory=dict)
     """All that have registered and are not removed."""
@@ -41,11 +41,11 @@ class NodeRecords:
 
     @property
     def peers(self) -> dict[NodeId, Address]:
-        """Where every node that belongs to the cluster listens for the others."""
+        """Where every node that belongs to the cluster listens for its peers."""
         known = {node: one.peer for node, one in self.admitted.items()}
         return dict(sorted((known | {node: one.peer for node, one in self.nodes.items()}).items()))
 
-    # ---- commands: the roster after it, or why not -----------------------------------------------
+    # ---- commands: the records afterwards, or a refusal ------------------------------------------
 
     def register(self, command: RegisterNode, cluster: Cluster | None) -> "NodeRecords | Refused":
         node, known = command.node, self.nodes.get(command.node)
@@ -97,7 +97,7 @@ class NodeRecords:
         node, known = command.node, self.nodes.get(command.node)
         if node in self.removed:
             return self
-        if node in self.admitted:  # it has never been here: its id is as good as new
+        if node in self.admitted:  # it was never here: its id can be used again
             waiting = {one: self.admitted[one] for one in self.admitted if one != node}
             return attrs.evolve(self, admitted=waiting)
         if known is None:
@@ -124,7 +124,7 @@ class NodeRecords:
         return len(self.nodes) + len(self.admitted) >= NODES_MAX
 
     def _entry_problem(self, node: NodeId, cluster: Cluster | None) -> Refused | None:
-        """Why a node may not register, whatever it says of itself."""
+        """Why a node may not register, whatever it reports about itself."""
         if node in self.removed:
             return _removed(node)
         if node in self.nodes or node in self.admitted:
@@ -145,7 +145,7 @@ def _removed(node: NodeId) -> Refused:
 
 
 def _problem(node: NodeId, zone: str, *addresses: Address) -> str | None:
-    """What is wrong with what is said of a node; None if nothing is."""
+    """What is wrong with the reported properties of a node; None if nothing is."""
     if node < 0:
         return "a node's id is not negative"
     if any(not 0 < len(address.host) <= HOST_CHARS_MAX for address in addresses):

@@ -1,10 +1,11 @@
 """Bytes for the registry: a record is a tuple of fields, a union is a kind byte and a record.
 
 The registry's commands, results and snapshots are small and rare (they live on group 0's log), so
-the codec is built from tables instead of being written out by hand: one line per type, one place
-that checks lengths and counts before it makes anything. What is encoded has exactly one encoding
-(maps are sorted by key, booleans are 0 or 1, nothing may follow), so equal states on two nodes are
-equal bytes. Reading arbitrary bytes gives a value or `PackingError`, never another exception.
+the codec is built from tables instead of being written out by hand: one line per type, and one
+place that checks lengths and counts before it creates anything. Every value has exactly one
+encoding (maps are sorted by key, booleans are 0 or 1, nothing may follow), so equal states on two
+nodes are equal bytes. Reading arbitrary bytes gives a value or `PackingError`, never another
+exception.
 """
 
 import struct
@@ -21,11 +22,11 @@ V = TypeVar("V")
 E = TypeVar("E", bound=IntEnum)
 
 STRING_BYTES_MAX: Final = 32_767
-"""Kafka's own limit, wider than any rule of the registry: a rule answers with a reason code."""
+"""Kafka's own limit, wider than any rule of the registry: a rule refuses with a reason code."""
 
 
 class PackingError(ValueError):
-    """The bytes are not such a value, or the value does not fit its field."""
+    """The bytes do not encode such a value, or the value does not fit its field."""
 
 
 class Reader:
@@ -75,7 +76,7 @@ def encode(field: Field[T], value: T) -> bytes:
 def decode(field: Field[T], data: bytes | memoryview) -> T:
     """Read exactly one value.
 
-    Raises:
+    PackingError: if the bytes are anything but exactly one value.
         PackingError: if the bytes are anything else than one value.
     """
     reader = Reader(data)
@@ -195,7 +196,7 @@ def sequence(inner: Field[T], count_max: int) -> Field[tuple[T, ...]]:
 
 
 def mapping(key: Field[K], value: Field[V], count_max: int) -> Field[Mapping[K, V]]:
-    """Sorted by key, each key once: a mapping has one encoding however it was filled."""
+    """Sorted by key, each key once: a mapping has one encoding, in whatever order it was filled."""
 
     def write(out: bytearray, items: Mapping[K, V]) -> None:
         _write_count(out, len(items), count_max)
@@ -233,7 +234,8 @@ def record(kind: type[T], *fields: Field[Any]) -> Field[T]:
 
 
 def opening(kind: type[T], *fields: Field[Any]) -> Field[T]:
-    """An attrs class as an earlier version wrote it: its first fields; the rest are defaults."""
+    """An attrs class in the format of an earlier version: its first fields; the others are
+    defaults."""
     names = tuple(kind.__annotations__)[: len(fields)]
 
     def write(out: bytearray, value: T) -> None:
@@ -248,12 +250,12 @@ def opening(kind: type[T], *fields: Field[Any]) -> Field[T]:
 
 @attrs.frozen
 class Extended(Generic[T]):
-    """A kind with new fields: a value without them is still written in the old format."""
+    """A kind with new fields: a value that does not use them is still written in the old format."""
 
     kind: int
     field: Field[T]
     says_all: Callable[[T], bool]
-    """Whether the older kind leaves nothing of a value out."""
+    """Whether the older kind expresses the value completely."""
 
 
 def union(

@@ -1,8 +1,8 @@
-"""An operator's policy for the balancer and the balancer's decisions: the registry's records of
+"""The operator's policy for the balancer, and the balancer's decisions: the registry's records of
 both.
 
-All bounded: the policy has a handful of fields, of the last PLANS_MAX plans each keeps its first
-PLAN_MOVES_MAX moves, and there is one weight for each group.
+All are bounded: the policy has a handful of fields, the last PLANS_MAX plans keep their first
+PLAN_MOVES_MAX moves each, and there is one weight for each group.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ from paxos.ids import GroupId, NodeId
 PREFERRED_ZONES_MAX: Final = 16
 PERCENT_MAX: Final = 10_000
 STEALS_MAX: Final = 8
-"""Steals at once in the whole cluster, whatever the policy says."""
+"""Most steals at the same time in the whole cluster, whatever the policy says."""
 PLANS_MAX: Final = 32
 PLAN_MOVES_MAX: Final = 64
 CODE_CHARS_MAX: Final = 40
@@ -46,20 +46,20 @@ class Policy:
     """Set as a whole, by compare-and-set."""
 
     automatic: bool = True
-    """The planner replaces the placement by itself; off after an operator has set one."""
+    """The planner replaces the placement by itself; off once an operator has set one."""
     evenness: Evenness = Evenness.COUNT
     spread_zones: bool = False
     preferred_zones: tuple[str, ...] = ()
     tolerance_percent: int = TOLERANCE_PERCENT
     trigger_percent: int = 3 * TOLERANCE_PERCENT
-    """By weight: nothing is planned before a node is so far above its share (hysteresis)."""
+    """By weight: nothing is planned before a node exceeds its share by this much (hysteresis)."""
     topic_excess_max: int | None = None
     steals_max: int = 1
-    """Steals at once in the cluster; a node takes part in one at a time in any case."""
+    """Steals at the same time in the cluster; a node takes part in only one at a time."""
     produce_p99_ms_max: int = 2_000
-    """While a node's produce requests take longer, steals are paced, and it is no target."""
+    """A node whose produce requests take longer is no target, and steals are paced meanwhile."""
     capacities: Mapping[NodeId, int] = _NO_CAPACITIES
-    """In percent of a normal node; nodes that are not here are normal."""
+    """In percent of a normal node; nodes that are missing here are normal."""
 
     @property
     def objectives(self) -> Objectives:
@@ -98,7 +98,7 @@ class PlanMove(NamedTuple):
     source: NodeId | None
     target: NodeId
     reason: str
-    """A planner.PlanReason, and its detail behind a colon."""
+    """A planner.PlanReason, with its detail after a colon."""
 
 
 @attrs.frozen
@@ -110,12 +110,12 @@ class PlanRecord:
     trigger: str
     evenness: Evenness
     weights: str
-    """Where the weights came from: `counts`, `built-in`, or the source that published them."""
+    """The source of the weights: `counts`, `built-in`, or the source that published them."""
     moves: tuple[PlanMove, ...]
     moves_count: int
-    """All of them; `moves` keeps the first PLAN_MOVES_MAX."""
+    """The number of all moves; `moves` keeps the first PLAN_MOVES_MAX."""
     at_least: int
-    """What its certificate proves every plan as even to need."""
+    """The number of moves that every plan as even needs, according to its certificate."""
     proof: str
 
 

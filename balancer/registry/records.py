@@ -1,4 +1,4 @@
-"""What the registry remembers: nodes, topics, partitions, the steal token and its past.
+"""The registry's records: nodes, topics, partitions, the steal token and past steals.
 
 All of them are frozen: a change makes a new one, so the shell may keep any of them as a snapshot.
 """
@@ -28,7 +28,7 @@ from balancer.registry.packing import (
 from paxos.ids import MS, GroupId, Incarnation, NodeId, Slot
 
 PartitionUid = NewType("PartitionUid", int)
-"""Names one partition for ever: never reused, also not after its topic was deleted."""
+"""Names one partition for ever: never reused, even after its topic was deleted."""
 
 NODES_MAX: Final = 64
 GROUPS_MAX: Final = 4_096
@@ -37,34 +37,35 @@ TOPIC_PARTITIONS_MAX: Final = 4_096
 PARTITIONS_MAX: Final = 65_536
 """Over all topics."""
 UIDS_END: Final = 2**32 - 1
-"""Uids travel in 32 bits; the next one must, too. Topics that come and go use them up at last."""
+"""Uids are encoded in 32 bits, and so is the next one. Topics that come and go use them up at
+last."""
 TOPIC_NAME_CHARS_MAX: Final = 249
-"""Kafka's rule: a directory name may have 255 bytes, and `-delete` and an index come behind it."""
+"""Kafka's rule: a directory name may have 255 bytes, and `-delete` and an index are appended."""
 CONFIGS_MAX: Final = 64
-"""Per topic; the codec lets more through so that the registry can refuse them by name."""
+"""Per topic; the codec accepts more, so that the registry can refuse them by name."""
 CONFIGS_ENCODED_MAX: Final = 1_024
 CONFIG_VALUE_CHARS_MAX: Final = 4_096
 CLUSTER_ID_CHARS_MAX: Final = 64
 REPLICAS_MAX: Final = 9
-"""Members of one group: a quorum of more would be slower and hardly safer. The registry's group,
-too, has no more, however many nodes there are."""
+"""Members of one group: a larger quorum would be slower and hardly safer. The registry's group has
+no more either, however many nodes there are."""
 REMOVED_MAX: Final = 4_096
-"""Ids of removed nodes are remembered for ever, for they are never used again."""
+"""Removed nodes' ids are remembered for ever, because they are never used again."""
 HOST_CHARS_MAX: Final = 255
 ZONE_CHARS_MAX: Final = 64
 REPLICA_RECORDS_MAX: Final = 32
 REPLICA_CHANGES_MAX: Final = 64
-"""Of one record; the rest are only counted."""
+"""Changes kept in one record; further ones are only counted."""
 HISTORY_MAX: Final = 64
-"""Finished steals the registry remembers."""
+"""How many finished steals the registry remembers."""
 EPOCH_MARGIN: Final = 100
-"""Changes of a group's master that whoever deletes a topic may not have heard of, or that come
-before everybody has heard of its end."""
+"""Changes of a group's master that the author of a topic's deletion may not know of, or that happen
+before every node knows of the deletion."""
 EPOCH_FLOOR_MAX: Final = 2**30
-"""Half of what a leader epoch can be: more than ten million deleted topics away."""
+"""Half of the greatest leader epoch: more than ten million deleted topics away."""
 TOKEN_NS_MAX: Final = 60_000 * MS
 STEAL_US_MAX: Final = 3_600_000_000
-"""A longer duration in a release is written down as this."""
+"""A longer duration in a release is recorded as this."""
 WALL_NS_MAX: Final = 2**62
 """The year 2116; a later "now" is refused, so that sums with durations stay within 64 bits."""
 TOKEN_MARGIN_NS: Final = 500 * MS
@@ -79,8 +80,8 @@ class Address(NamedTuple):
 
 @attrs.frozen
 class Node:
-    """A node as it last registered. `draining`: it should be nobody's ideal node; `leaving`: nor
-    have a replica of anything, and when it has none any more it is gone for good."""
+    """A node as it last registered. `draining`: it should be no group's ideal node; `leaving`: nor
+    have any replica, and once it has none it is removed for good."""
 
     node: NodeId
     incarnation: Incarnation
@@ -94,7 +95,8 @@ class Node:
 
 @attrs.frozen
 class Admitted:
-    """A node an operator has added, which has not registered yet: its peers may talk to it."""
+    """A node that an operator has added and that has not registered yet: its peers may talk to
+    it."""
 
     node: NodeId
     peer: Address
@@ -107,16 +109,17 @@ class Cluster:
 
     cluster_id: str
     groups_count: int
-    """Groups 1..groups_count carry partitions; with 0 they all live in the registry's group."""
+    """Groups 1..groups_count carry partitions; with 0 all partitions live in the registry's
+    group."""
     founders: tuple[NodeId, ...] = ()
-    """The nodes of the first configuration, ascending. None in a cluster that was founded before
-    there were replica sets: whoever registers is one of its nodes, and has all groups."""
+    """The nodes of the first configuration, ascending. Empty in a cluster older than replica sets:
+    every node that registers belongs to it, and has all groups."""
     replicas: int = 0
     """How many members a group has, from the beginning; 0 where there are no founders."""
 
 
 class Noted(NamedTuple):
-    """A group's members, as its log says since `slot`."""
+    """A group's members, according to its log since `slot`."""
 
     slot: Slot
     members: tuple[NodeId, ...]
@@ -140,7 +143,7 @@ class ReplicaRecord:
     trigger: str
     changes: tuple[ReplicaChange, ...]
     changes_count: int
-    """All of them; `changes` keeps the first REPLICA_CHANGES_MAX."""
+    """The number of all changes; `changes` keeps the first REPLICA_CHANGES_MAX."""
 
 
 class PartitionPlace(NamedTuple):
@@ -158,8 +161,8 @@ class Topic:
     configs: Mapping[str, str]
     partitions: tuple[PartitionPlace, ...]
     epoch_bases: tuple[int, ...] = ()
-    """What is added to the lease epoch of each partition's group to make its leader epoch, so that
-    it begins above those of all topics that were deleted before; empty: nothing."""
+    """Added to the lease epoch of each partition's group to make its leader epoch, so that this
+    begins above those of all topics deleted before; empty: nothing is added."""
 
     def epoch_base(self, index: int) -> int:
         return self.epoch_bases[index] if self.epoch_bases else 0
@@ -167,7 +170,7 @@ class Topic:
 
 @attrs.frozen
 class Partition:
-    """A partition seen from its uid, as the log's state machines know it."""
+    """A partition looked up by its uid, as the log's state machines know it."""
 
     uid: PartitionUid
     group: GroupId
@@ -177,7 +180,7 @@ class Partition:
 
 
 class Outcome(IntEnum):
-    """How a steal ended. What is neither DONE nor ABANDONED mutes the group for a while."""
+    """How a steal ended. Any outcome but DONE and ABANDONED mutes the group for a while."""
 
     DONE = 0
     ABORTED = 1
@@ -186,11 +189,11 @@ class Outcome(IntEnum):
     RENEWED = 3
     """The old master renewed its lease twice during the cycle: it is not letting go (E21)."""
     LOST = 4
-    """Another node than the ideal one became master during the cycle."""
+    """A node other than the ideal one became master during the cycle."""
     EXPIRED = 5
-    """The holder never gave the token back; written when somebody else takes it over."""
+    """The holder never gave the token back; recorded when another node takes it over."""
     ABANDONED = 6
-    """The holder found a token of its own which it had stopped waiting for."""
+    """The holder found a token of its own that it no longer waited for."""
 
     @property
     def failed(self) -> bool:
@@ -222,7 +225,7 @@ class StealToken:
 
 @attrs.frozen
 class StealRecord:
-    """A finished steal, as the registry remembers it."""
+    """A finished steal, as recorded in the registry."""
 
     token: int
     group: GroupId
@@ -239,7 +242,7 @@ TOPIC_ID: Final = fixed(16)
 ADDRESS: Final[Field[Address]] = record(Address, STRING, U16)
 NODE_3: Final = opening(Node, I32, I64, ADDRESS, ADDRESS, ADDRESS, STRING, FLAG)
 NODE: Final = record(Node, I32, I64, ADDRESS, ADDRESS, ADDRESS, STRING, FLAG, FLAG)
-"""NODE_3 and CLUSTER_3: as images of version 3 have them."""
+"""NODE_3 and CLUSTER_3: their formats in images of version 3."""
 ADMITTED: Final = record(Admitted, I32, ADDRESS, STRING)
 NODES: Final[Field[tuple[NodeId, ...]]] = sequence(I32, NODES_MAX)
 REPLICAS: Final[Field[tuple[NodeId, ...]]] = sequence(I32, REPLICAS_MAX)
@@ -263,7 +266,7 @@ PLACES: Final = sequence(record(PartitionPlace, U32, U32), TOPIC_PARTITIONS_MAX)
 CONFIGS: Final = mapping(STRING, STRING, CONFIGS_ENCODED_MAX)
 PLACEMENT: Final[Field[Mapping[GroupId, NodeId]]] = mapping(U32, I32, GROUPS_MAX + 1)
 TOPIC_4: Final = opening(Topic, STRING, TOPIC_ID, I32, CONFIGS, PLACES)
-"""As images up to version 4 and results have it."""
+"""Its format in images up to version 4, and in results."""
 TOPIC: Final = record(
     Topic, STRING, TOPIC_ID, I32, CONFIGS, PLACES, sequence(I32, TOPIC_PARTITIONS_MAX)
 )

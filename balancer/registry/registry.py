@@ -72,7 +72,7 @@ from balancer.registry.records import (
 from paxos.ids import REGISTRY_GROUP, GroupId, NodeId, Slot
 
 PRODUCER_IDS_MAX = 1_000_000
-"""In one block; a broker asks for a thousand at a time."""
+"""In one block; brokers ask for a thousand at a time."""
 PRODUCER_ID_LAST = 2**63 - 1
 
 
@@ -82,10 +82,10 @@ class Registry(Document):
     # ---- applying --------------------------------------------------------------------------------
 
     def apply(self, command: bytes | memoryview, slot: int) -> bytes:
-        """Apply one command of the log's entry in `slot`; returns its encoded result.
+        """Apply one command of the log's entry in `slot`; return its encoded result.
 
-        Several commands of one entry come one by one with the same slot. Bytes that are no command
-        are a result as well: every node must come to the same end with them.
+        Several commands of one entry come one by one with the same slot. Bytes that are not a
+        command also have a result: every node must reach the same state with them.
         """
         try:
             decoded = decode_command(command)
@@ -97,7 +97,7 @@ class Registry(Document):
         return encode_result(result)
 
     def apply_command(self, command: Command, slot: int) -> Result:
-        """As `apply`, for a command that is decoded already."""
+        """As `apply`, for a decoded command."""
         assert slot >= self.applied, f"slot {slot} after slot {self.applied}"
         self.applied = Slot(slot)
         if isinstance(command, Decided):
@@ -150,7 +150,7 @@ class Registry(Document):
         return self._done("topics")
 
     def _complete(self, known: Cluster, wanted: Cluster) -> Result:
-        """A cluster of before there were replica sets learns who founded it: all have all groups.
+        """A cluster older than replica sets learns who founded it: all nodes have all groups.
 
         So it can grow and shrink like any other.
         """
@@ -201,7 +201,7 @@ class Registry(Document):
         return Refused(Refusal.NODE_IN_USE, use) if use else None
 
     def _forget(self, node: NodeId) -> None:
-        """What was said of a node that is gone; its id never means another one."""
+        """Delete what concerned a node that is gone; its id never means another one."""
         pins = {group: pin for group, pin in self.pins.items() if pin != node}
         capacities = {one: part for one, part in self.policy.capacities.items() if one != node}
         if pins != self.pins:
@@ -296,7 +296,8 @@ class Registry(Document):
                 return Refused(Refusal.NOT_STEALING, f"token {token}")
 
     def _place_by_hand(self, expected: int | None, placement: Mapping[GroupId, NodeId]) -> Result:
-        """What an operator says stays until he asks for a plan; the first placement is nobody's."""
+        """An operator's placement stays until a plan is requested; the first placement is
+        nobody's."""
         first = not self.placement
         result = self._place(expected, placement)
         if isinstance(result, PlacementSet) and not first:
@@ -449,7 +450,7 @@ class Registry(Document):
         self.versions = versions
 
     def _done(self, part: str | None = None) -> Done:
-        """Accepted; `part` names what has changed, None says that nothing has."""
+        """Accepted; `part` names what has changed, None means that nothing has."""
         if part is not None:
             self._changed(part)
         return Done(self.versions.all)

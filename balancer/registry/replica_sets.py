@@ -1,6 +1,6 @@
 """Which nodes keep which group: the intended and the actual members; part of the registry.
 
-A group's *replica set* is the intended one; its *members* are what its own log says (Config
+A group's *replica set* is the intended one; its *members* are those in its own log (Config
 entries), noted here by its master. Until then they are the first members, which follow from how the
 cluster was founded. The group's master changes the members to the set, one at a time
 (`paxos.changes.membership`).
@@ -32,17 +32,17 @@ from paxos.ids import SLOT_ZERO, GroupId, NodeId
 
 @attrs.frozen
 class ReplicaSets:
-    """A change makes a new one; mappings are ascending."""
+    """Immutable: a change makes a new one. Mappings are ascending."""
 
     sets: Mapping[GroupId, tuple[NodeId, ...]] = attrs.field(factory=dict)
-    """Where they are not what the members were from the beginning."""
+    """Only those that differ from the first members."""
     by_hand: frozenset[GroupId] = frozenset()
     noted: Mapping[GroupId, Noted] = attrs.field(factory=dict)
     history: tuple[ReplicaRecord, ...] = ()
     """Oldest first."""
 
     def members(self, group: GroupId, cluster: Cluster | None) -> tuple[NodeId, ...]:
-        """As last noted; () where nobody has said, which is to be read as: all nodes."""
+        """As last noted; () if none are known, which means all nodes."""
         noted = self.noted.get(group)
         if noted is not None:
             return noted.members
@@ -99,18 +99,18 @@ class ReplicaSets:
             return Refused(Refusal.INVALID_REPLICAS, "no members, or one of them twice")
         known = self.noted.get(group)
         if known is not None and command.slot <= known.slot:
-            return self  # of several masters the one who has seen most of the log is right
+            return self  # of several masters, the one that has seen most of the log is right
         noted = {**self.noted, group: Noted(command.slot, members)}
         return attrs.evolve(self, noted=dict(sorted(noted.items())))
 
     def released(self, group: GroupId) -> "ReplicaSets":
-        """The group's set is the planner's again."""
+        """The group's set is under the planner's control again."""
         return attrs.evolve(self, by_hand=self.by_hand - {group})
 
     # ---- reading ---------------------------------------------------------------------------------
 
     def use_of(self, node: NodeId, groups: range, cluster: Cluster | None) -> str:
-        """What a node still has, or is to have; "" if nothing."""
+        """What a node still has or is to have; "" if nothing."""
         for group in map(GroupId, groups):
             if node in self.members(group, cluster):
                 return f"node {node} is a member of Paxos group {group}"
@@ -120,7 +120,7 @@ class ReplicaSets:
 
 
 _first_members = lru_cache(maxsize=GROUPS_MAX + 1)(first_members)
-"""They are asked for again and again, and never change."""
+"""They are requested frequently, and never change."""
 
 
 def _set_problem(

@@ -1,10 +1,10 @@
 """The steal tokens and the steals that used them; part of the registry's state (E10, E16).
 
-One token for the whole cluster, or as many as the policy's budget allows, never two that name the
-same node or group. A token has an absolute expiry written by the node that asked for it. It
-is taken over when it is free: given back, or expired by more than the margin on the clock of the
-node that asks next, whose reading is in its request. The holder stops on its own boot clock,
-counted from BEFORE it asked (E6), so within the clock bound it has always stopped first.
+There is one token for the whole cluster, or as many as the policy's budget allows; never two that
+name the same node or group. A token has an absolute expiry, written by the node that requested it.
+It can be taken over when it is free: given back, or expired by more than the margin on the clock of
+the next requester, whose reading is in its request. The holder stops on its own boot clock, counted
+from BEFORE its request (E6), so within the clock bound it has always stopped first.
 """
 
 from collections.abc import Mapping
@@ -37,14 +37,14 @@ class StealTokens:
         """Oldest first, at most HISTORY_MAX; a new tuple at every change."""
         self.next_token = next_token
         self.stolen_versions = stolen_versions
-        """Lease version from which each group was last stolen: such a steal cannot happen twice.
-        Replaced and never changed, as all that an image is made of."""
+        """The lease version from which each group was last stolen: such a steal cannot happen
+        twice. Replaced, never changed in place, like everything that an image is made of."""
         self.cancelled = cancelled
         """The tokens among `tokens` that an operator has cancelled."""
 
     @property
     def token(self) -> StealToken | None:
-        """The oldest: with the usual budget of one, the only one."""
+        """The oldest: with the default budget of one, the only one."""
         return self.tokens[0] if self.tokens else None
 
     def acquire(self, command: AcquireStealToken, budget: int) -> TokenGranted | TokenRefused:
@@ -91,7 +91,7 @@ class StealTokens:
         return next((one for one in self.tokens if one.token == number), None)
 
     def cancel(self, number: int) -> bool:
-        """Whether there is such a token, and it was not cancelled before."""
+        """Cancel the token; False if there is none, or it was already cancelled."""
         if self.find(number) is None or number in self.cancelled:
             return False
         self.cancelled |= {number}
@@ -117,7 +117,7 @@ class StealTokens:
 
 
 def _meets(held: StealToken, command: AcquireStealToken) -> bool:
-    """Whether two steals have a group or a node in common: a node takes part in one at a time."""
+    """Whether two steals share a group or a node: a node takes part in one at a time."""
     return held.group == command.group or bool(
         {held.source, held.target} & {command.source, command.target}
     )

@@ -1,8 +1,8 @@
 """Which group is stolen next, and why every other one is not: pure functions of a view (E9, E10).
 
-Every node judges alike from what all of them know (placement, leases, pauses, steal history), and
-so they agree on the group whose turn it is without talking. Where they see things differently for
-a moment, the steal token lets one of them through.
+Every node judges alike from what all of them know (placement, leases, pauses, steal history), so
+they agree without talking on the group whose turn it is. If they see things differently for a
+moment, the steal token lets only one of them proceed.
 """
 
 from collections.abc import Collection, Iterable
@@ -16,54 +16,54 @@ from balancer.stealing.view import ClusterView
 from paxos.ids import MS, GroupId, NodeId
 
 NODE_FAILURES_MAX: Final = 3
-"""So many failed steals to one node in a row, and it is muted ..."""
+"""After this many failed steals to one node in a row it is muted ..."""
 NODE_MUTE_NS: Final = 30_000 * MS
-"""... for so long after the last of them."""
+"""... for this long after the last of them."""
 PACED_PAUSE_NS: Final = 1_000 * MS
-"""Between two steals while some node answers its producers slowly."""
+"""Pause between two steals while some node answers its producers slowly."""
 
 
 class StealReason(StrEnum):
-    """Why a group is not being moved by this node now, or that it is."""
+    """Why this node does not move a group now, or that it does."""
 
     IN_PLACE = "in-place"
     NO_IDEAL = "no-ideal"
     """The placement does not mention the group."""
     NOT_SEEN = "not-seen"
-    """This node has no replica of the group to look at."""
+    """This node has no replica of the group and cannot see its state."""
     NO_MASTER = "no-master"
     """There is no master to ask; an election comes first."""
     MASTER_DEAD = "master-dead"
-    """The master does not answer; its lease runs out by itself."""
+    """The master does not answer; its lease will expire."""
     IDEAL_DEAD = "ideal-dead"
     IDEAL_NOT_MEMBER = "ideal-not-member"
-    """Its ideal node is to have the group, and is still getting it."""
+    """Its ideal node is to become a member, and does not have the data yet."""
     IDEAL_DRAINING = "ideal-draining"
     IDEAL_MUTED = "ideal-muted"
     """The last steals to its ideal node failed, one after the other."""
     IDEAL_SLOW = "ideal-slow"
-    """Its ideal node answers its producers slowly already."""
+    """Its ideal node already answers its producers slowly."""
     PAUSED = "paused"
     GROUP_PAUSED = "group-paused"
     MUTED = "muted"
     """Its last steal failed less than the cool-down ago."""
     LAGGING = "lagging"
-    """This node is the ideal one and has too many slots still to apply."""
+    """This node is the ideal one and still has too many slots to apply."""
     NOT_VOTING = "not-voting"
     """This node is the ideal one and has lost part of its disk: as master it could only wait for
-    its lease to end, and so would everybody."""
+    its lease to end, and so would all clients."""
     PASSED_OVER = "passed-over"
-    """Its ideal node had its turn and did nothing: others go on without it for a while."""
+    """Its ideal node left its turn unused: others continue without it for a while."""
     NODE_BUSY = "node-busy"
     """Its master or its ideal node takes part in another steal."""
     PACED = "paced"
     """Some node answers its producers slowly: steals are further apart."""
     LATER = "later"
-    """A lower-numbered group goes first."""
+    """A group with a lower number goes first."""
     OTHERS_TURN = "others-turn"
-    """It is next, and for another node to steal."""
+    """It is next, and another node's to steal."""
     STEALING = "stealing"
-    """The steal token says that this group is being moved."""
+    """According to the steal token, this group is being moved."""
     TOKEN_HELD = "token-held"  # noqa: S105  # the code of a reason, not a secret
     HOLD_DOWN = "hold-down"
     """This node has only just started."""
@@ -77,7 +77,7 @@ class StealReason(StrEnum):
 
 @attrs.frozen
 class Limits:
-    """What a verdict depends on besides the view."""
+    """What a verdict depends on beside the view."""
 
     lag_slots_max: int
     cool_down_ns: int
@@ -88,7 +88,7 @@ def muted_groups(
 ) -> frozenset[GroupId]:
     """Groups whose latest steal failed less than the cool-down ago.
 
-    Read from the replicated history, so that all nodes go on to the same next group.
+    Taken from the replicated history, so that all nodes continue with the same group.
     """
     latest = {one.group: one for one in history}
     return frozenset(
@@ -99,7 +99,7 @@ def muted_groups(
 
 
 def muted_nodes(history: Iterable[StealRecord], now_wall_ns: int) -> frozenset[NodeId]:
-    """Nodes to which the last steals failed, in a row and not long ago."""
+    """Nodes to which the latest steals failed, in a row and recently."""
     failures: dict[NodeId, int] = {}
     last_ns: dict[NodeId, int] = {}
     for one in history:
@@ -113,7 +113,7 @@ def muted_nodes(history: Iterable[StealRecord], now_wall_ns: int) -> frozenset[N
 
 
 def held_tokens(view: ClusterView) -> list[StealToken]:
-    """All steals that run."""
+    """All steals in progress."""
     known = (view.token, *view.others)
     return [one for one in known if one is not None and not one.free_at(view.now.wall_ns)]
 
@@ -133,7 +133,7 @@ def judge(
 ) -> tuple[list[tuple[GroupId, StealReason]], GroupId | None]:
     """A reason for every group, ascending, and the group whose turn it is (its reason is NEXT).
 
-    Whether this node may act on its turn at all is not asked here (`Balancing` does).
+    Whether this node may use its turn at all is not checked here (`Balancing` does).
     """
     now_ns = view.now.wall_ns
     mutes = _Mutes(
@@ -172,7 +172,7 @@ class _Mutes:
 
 
 def _obstacle(view: ClusterView, group: GroupId, mutes: _Mutes) -> StealReason | None:
-    """What keeps everybody from stealing the group; None where it is misplaced and can be moved."""
+    """What prevents any node from stealing the group; None if it is misplaced and can be moved."""
     ideal, seen = view.placement.get(group), view.groups.get(group)
     if ideal is None or seen is None:
         return StealReason.NO_IDEAL if ideal is None else StealReason.NOT_SEEN
@@ -197,7 +197,7 @@ def _obstacle(view: ClusterView, group: GroupId, mutes: _Mutes) -> StealReason |
 def _bypassed(
     view: ClusterView, group: GroupId, limits: Limits, passed_over: Collection[NodeId]
 ) -> StealReason | None:
-    """Why this node looks past a group that could be moved."""
+    """Why this node skips a group that could be moved."""
     if view.placement[group] != view.me:
         return StealReason.PASSED_OVER if view.placement[group] in passed_over else None
     if not view.groups[group].voting:

@@ -1,14 +1,14 @@
 """The stealing loop of one node: one pure state machine (E9-E11, E16, E20, E21; design.md "steal").
 
-Every node runs it, all look at the same registry, and only the ideal node of the lowest-numbered
+Every node runs it and looks at the same registry, and only the ideal node of the lowest-numbered
 misplaced group acts: it takes the cluster's one steal token, asks the master, watches, and gives
 the token back. The master's half (forward, drain, one Steal entry) lives in `paxos/`; this half
-never touches the log and can be stopped at any point: the token runs out, the master un-freezes
-itself, and the next tick looks at the world afresh.
+never touches the log and can be stopped at any point: the token expires, the master resumes by
+itself, and the next tick looks at the cluster afresh.
 
-The shell calls `on_tick` every few ten milliseconds and whenever a lease has changed hands, passes
-on results and aborts, and carries out the actions in order. An action may fail silently: every
-state ends by a timer on this node's boot clock.
+The shell calls `on_tick` every few tens of milliseconds and whenever a lease has changed hands,
+passes on results and aborts, and carries out the actions in order. An action may fail silently:
+every state ends by a timer on this node's boot clock.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ from balancer.stealing.view import ClusterView, GroupView
 from paxos.ids import MS, Epoch, GroupId, Incarnation, NodeId, Now, Slot
 
 RENEWALS_MAX: Final = 2
-"""So many renewals of the old master within one cycle end the cycle (E21)."""
+"""This many renewals by the old master within one cycle end the cycle (E21)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -42,14 +42,14 @@ class BalancingConfig:
     """All in nanoseconds. The relations keep one steal at a time: see `__attrs_post_init__`."""
 
     hold_down_ns: int = 3_000 * MS
-    """How long a node that has just started does not steal."""
+    """How long after its start a node does not steal."""
     pause_ns: int = 100 * MS
     """Pause between two steals, whichever node made the first."""
     acquire_timeout_ns: int = 1_000 * MS
     deadline_ns: int = 5_000 * MS
-    """Of a whole cycle, counted from before the token was asked for (E6)."""
+    """For a whole cycle, counted from before the token was requested (E6)."""
     abort_grace_ns: int = 100 * MS
-    """After an abort: long enough to see that the lease had only been renewed, and ask again."""
+    """After an abort: long enough to see that the lease was only renewed, and ask again."""
     requests_max: int = 3
     """Requests to the master within one cycle."""
     release_timeout_ns: int = 1_000 * MS
@@ -101,7 +101,7 @@ NEXT_STATE: Final[Mapping[tuple[State, Stimulus], State]] = {
     (State.REQUESTED, Stimulus.ENDED): State.RELEASING,
     (State.RELEASING, Stimulus.RELEASED): State.IDLE,
 }
-"""What is not in here is a bug of ours; docs/balancer.md draws it."""
+"""Any other transition is a bug of ours; docs/balancer.md draws the table."""
 
 
 # ---- actions -------------------------------------------------------------------------------------
@@ -126,14 +126,14 @@ class RequestSteal:
 @attrs.frozen
 class StealPhases:
     token_ns: int
-    """From asking for the token until it was granted."""
+    """From requesting the token until it was granted."""
     handover_ns: int
     """From asking the master until the end of the cycle was seen."""
 
 
 @attrs.frozen
 class StealFinished:
-    """For logs and metrics, and the sign to stop accepting forwarded requests if it failed."""
+    """For logs and metrics; if it failed, also the signal to stop accepting forwarded requests."""
 
     outcome: Outcome
     group: GroupId
@@ -158,7 +158,7 @@ class BalancingStatistics:
 
 @attrs.define(kw_only=True)
 class _Cycle:
-    """One steal from asking for the token to giving it back."""
+    """One steal, from requesting the token to giving it back."""
 
     group: GroupId
     source: NodeId
@@ -187,7 +187,7 @@ class _Release:
 def cycle_outcome(
     cycle: _Cycle, seen: GroupView | None, now: Now, config: BalancingConfig
 ) -> Outcome | None:
-    """The watchdog (E21): how the cycle has ended, or None while it goes on."""
+    """The watchdog (E21): how the cycle has ended, or None while it is still going on."""
     if seen is not None and seen.master is not None:
         if seen.master == cycle.target:
             return Outcome.DONE
@@ -217,7 +217,7 @@ class Balancing:
         self._release: _Release | None = None
         self._attempts = 0
         self._released = 0
-        """The last token the registry confirmed to be released: our view may still show it."""
+        """The last token that the registry confirmed as released: our view may still show it."""
         self._quiet_until_boot_ns = 0
         self._turn: GroupId | None = None
         self._turn_since_boot_ns = 0
@@ -228,13 +228,13 @@ class Balancing:
 
     @property
     def token(self) -> int:
-        """The number of the token the current cycle holds, which the master checks; 0 if none."""
+        """Number of the token that the current cycle holds, which the master checks; 0 if none."""
         return 0 if self._cycle is None else self._cycle.token
 
     # ---- events ----------------------------------------------------------------------------------
 
     def on_tick(self, now: Now, view: ClusterView) -> list[Action]:
-        """Look at the cluster and do the next thing."""
+        """Look at the cluster and do the next step."""
         if self._booted_boot_ns is None:
             self._booted_boot_ns = now.boot_ns
         if self._foreign_token_held(view):
@@ -270,7 +270,7 @@ class Balancing:
         return []
 
     def on_abort(self, now: Now, group: GroupId, reason: str) -> list[Action]:
-        """The master said StealAbort; a moment later a tick decides whether to ask again."""
+        """The master sent a StealAbort; a moment later a tick decides whether to ask again."""
         cycle = self._cycle
         if self.state == State.REQUESTED and cycle is not None and cycle.group == group:
             cycle.abort_reason = reason
@@ -362,7 +362,7 @@ class Balancing:
         )
 
     def _watch_turn(self, now: Now, view: ClusterView, turn: GroupId | None) -> None:
-        """Pass over a node that leaves its turn unused, so that it cannot stop the others."""
+        """Pass over a node that leaves its turn unused, so that it cannot block the others."""
         if turn != self._turn or token_held(view) or not view.registry_reachable:
             self._turn, self._turn_since_boot_ns = turn, now.boot_ns
             return
@@ -387,7 +387,7 @@ class Balancing:
     def _granted(self, now: Now, token: StealToken) -> list[Action]:
         cycle = self._current()
         if now.boot_ns >= cycle.started_boot_ns + self.config.acquire_timeout_ns:
-            # We were stopped in between: the token may have gone to somebody else meanwhile.
+            # This node was stopped in between: another one may have got the token meanwhile.
             self._not_granted(now, None)
             return []
         cycle.token = token.token
@@ -423,7 +423,7 @@ class Balancing:
             and seen.lease_ver > cycle.lease_ver
             and cycle.requests < self.config.requests_max
         ):
-            # Our request crossed a renewal: the version it named was already history.
+            # Our request crossed a renewal: the version it named was already outdated.
             cycle.lease_ver = seen.lease_ver
             return [self._request(cycle)]
         return []
@@ -468,7 +468,7 @@ class Balancing:
         return []
 
     def _freed(self, now: Now, token: int | None) -> None:
-        """Back to idle; `token` is the one the registry has confirmed, None if it is not known."""
+        """Back to idle; `token` is the one that the registry has confirmed, None if unknown."""
         if token is not None:
             self._released = max(self._released, token)
         self._release = None

@@ -1,6 +1,6 @@
 """What one node knows when it decides about a steal: frozen snapshots, filled in by the shell.
 
-A view may be old or wrong about other nodes. That costs a refused request, never safety: the
+A view may be outdated or wrong about other nodes. That costs a refused request, never safety: the
 registry compares plan and incarnation, the master compares its lease version, and the log decides.
 """
 
@@ -19,7 +19,7 @@ class GroupView:
 
     group: GroupId
     master: NodeId | None
-    """The holder of the lease as long as it is not safely past its expiry, else None."""
+    """The holder of the lease unless that is safely past its expiry, else None."""
     lease_ver: Slot
     epoch: Epoch
     renewals: int
@@ -29,7 +29,7 @@ class GroupView:
     chosen_to: Slot
     """... and the last one it knows to be chosen, here or at any member."""
     voting: bool
-    """Whether this node may vote in it: without, it would be a master that can decide nothing."""
+    """Whether this node may vote in it: otherwise it would be a master that can decide nothing."""
 
     @property
     def lag(self) -> int:
@@ -45,22 +45,22 @@ class ClusterView:
     me: NodeId
     incarnation: Incarnation
     alive: frozenset[NodeId]
-    """Nodes heard of lately; this one included."""
+    """Nodes heard from lately; this one included."""
     registry_reachable: bool
-    """Whether group 0 has a master that can be asked."""
+    """Whether group 0 has a reachable master."""
     groups: Mapping[GroupId, GroupView]
     placement: Mapping[GroupId, NodeId]
     placement_version: int
     draining: frozenset[NodeId] = frozenset()
-    """And those that leave."""
+    """And those that are leaving."""
     members: Mapping[GroupId, frozenset[NodeId]] = attrs.field(factory=dict)
-    """The nodes that have a group, where these are not all."""
+    """The nodes that have a group, if not all of them do."""
     paused: bool = False
     paused_groups: frozenset[GroupId] = frozenset()
     token: StealToken | None = None
-    """This node's own steal, else one that is in the way of any other: the budget is used up."""
+    """This node's own steal, else one that blocks any other: the budget is used up."""
     others: tuple[StealToken, ...] = ()
-    """The other steals that run, where the policy allows several."""
+    """The other steals in progress, if the policy allows several."""
     history: tuple[StealRecord, ...] = ()
     slow: frozenset[NodeId] = frozenset()
     """Nodes whose produce requests take longer than the policy allows: steals are paced."""

@@ -1,10 +1,10 @@
 """Fetches that wait for data (long polling), woken only by what they wait for.
 
-A parked fetch is notified of new batches of its partitions (once a round, however many there were),
-of changes of mastership, and of its deadline. Thousands may wait for one partition: of those woken
-together a round checks some (`STEPS_PER_ROUND`), and the next round continues. One timer serves
-all: it is set to the earliest deadline, and fetches that were answered before theirs are skipped
-when their turn comes.
+A parked fetch is notified of new batches in its partitions (once a round, however many there were),
+of changes of mastership, and of its deadline. Thousands may wait for one partition: each round
+checks some of those woken (`STEPS_PER_ROUND`), and the next round continues. One timer serves all:
+it is set to the earliest deadline, and fetches answered before theirs are skipped when their turn
+comes.
 """
 
 import heapq
@@ -20,18 +20,18 @@ from paxos.ids import MS
 
 FETCH_BYTES: Final = 2_000
 PARTITION_BYTES: Final = 800
-"""What a parked fetch holds, and each partition of it: the request, what was looked up, and where
-it is woken (measured with `tracemalloc`)."""
+"""Memory of a parked fetch, and of each of its partitions: the request, what was looked up, and its
+entry in the wake lists (measured with `tracemalloc`)."""
 FETCH_STEPS: Final = 10
 """Answering a fetch costs as much as checking this many partitions."""
 STEPS_PER_ROUND: Final = 1_000
-"""Some milliseconds: hundreds of fetches may end, or be woken, together."""
+"""Some milliseconds' worth: hundreds of fetches may end, or be woken, together."""
 _STALE_MIN: Final = 256
-"""Fewer answered fetches than this may stay in the queue of deadlines."""
+"""Up to this many answered fetches may stay in the queue of deadlines."""
 
 
 class WaitingFetch(Protocol):
-    """A fetch that was not answered yet. Neither method may raise."""
+    """A fetch that has not been answered yet. Neither method may raise."""
 
     @property
     def uids(self) -> Sequence[int]:
@@ -41,7 +41,7 @@ class WaitingFetch(Protocol):
         """Something has changed: answer if possible. True if it has answered."""
 
     def expired(self) -> None:
-        """It must answer with what there is."""
+        """Its time is over: it must answer with what there is."""
 
 
 def _held_by(fetch: WaitingFetch) -> int:
@@ -51,14 +51,14 @@ def _held_by(fetch: WaitingFetch) -> int:
 @attrs.define(eq=False)
 class _Entry:
     fetch: WaitingFetch | None
-    """None once it was answered."""
+    """None once it is answered."""
     woken: bool = False
-    """It waits for its turn to look at what has changed."""
+    """It waits for its turn to check what has changed."""
 
 
 @attrs.frozen
 class DelayedFetch:
-    """What may be done to one that is parked; nothing once it was answered."""
+    """A handle on a parked fetch; both do nothing once it is answered."""
 
     end: Callable[[], None]
     """Its time is over."""
@@ -74,7 +74,7 @@ class DelayedFetches:
         self._timers = timers
         self._fetches_max, self._bytes_max = fetches_max, bytes_max
         self.bytes = 0
-        """What they hold, roughly."""
+        """Estimate of the memory they hold."""
         self._by_uid: dict[int, dict[_Entry, None]] = {}
         self._all: dict[_Entry, None] = {}
         self._woken: deque[_Entry] = deque()
@@ -91,7 +91,7 @@ class DelayedFetches:
         return len(self._all) >= self._fetches_max or self.bytes >= self._bytes_max
 
     def park(self, fetch: WaitingFetch, wait_ms: int) -> "DelayedFetch":
-        """Keep it until it has answered; not while `full`."""
+        """Keep it until it is answered; must not be `full`."""
         assert not self.full
         entry = _Entry(fetch)
         self._all[entry] = None
@@ -111,7 +111,7 @@ class DelayedFetches:
             fetch.expired()
 
     def appended(self, uids: Iterable[int]) -> None:
-        """These partitions have grown, or have gone; call it at the end of a round."""
+        """These partitions have grown or are gone; call it at the end of a round."""
         by_uid = self._by_uid
         for uid in uids:
             waiting = by_uid.get(uid)
@@ -120,7 +120,7 @@ class DelayedFetches:
         self._look_at_some()
 
     def masters_changed(self) -> None:
-        """Some group has another master, or this node may again, or no longer, act for one."""
+        """Some group has another master, or this node may act for one again, or no longer."""
         self._wake(self._all)
         self._look_at_some()
 
@@ -131,11 +131,11 @@ class DelayedFetches:
                 self._woken.append(one)
 
     def _look_at_some(self) -> None:
-        """Those that were woken first; the others in the next round."""
+        """Those woken first; the others in the next round."""
         steps = 0
         while self._woken and steps < STEPS_PER_ROUND:
             entry = self._woken.popleft()
-            entry.woken = False  # what changes from now on is news again
+            entry.woken = False  # later changes wake it again
             fetch = entry.fetch
             if fetch is not None:
                 steps += FETCH_STEPS + len(fetch.uids)
@@ -166,7 +166,7 @@ class DelayedFetches:
     # -- time ---------------------------------------------------------------------------------
 
     def _arm(self) -> None:
-        """Have the timer go off at the earliest deadline, or earlier; now, where some are woken."""
+        """Set the timer to the earliest deadline or earlier; to now where some are woken."""
         if self._woken:
             deadline = self._groups.now().boot_ns
         elif self._deadlines:
@@ -188,7 +188,7 @@ class DelayedFetches:
         due = []
         steps = 0
         while deadlines and (deadlines[0][0] <= boot_ns or deadlines[0][2].fetch is None):
-            if steps >= STEPS_PER_ROUND:  # the rest of them in the next round
+            if steps >= STEPS_PER_ROUND:  # the rest in the next round
                 break
             due.append(heapq.heappop(deadlines)[2])
             fetch = due[-1].fetch

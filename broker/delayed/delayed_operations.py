@@ -1,9 +1,9 @@
 """Answers that wait for something to become true, or for their deadline.
 
 A client that asks during an election gets its answer a little later instead of an error: after an
-error it would only return after a back-off that is longer than the election (kafka.md section 5).
-The conditions are checked again every few milliseconds; the more operations wait, the less often,
-so that a crowd of clients in an outage costs no more than a few percent of a core.
+error it would only retry after a backoff that is longer than the election (kafka.md section 5). The
+conditions are checked every few milliseconds; the more operations wait, the less often, so that a
+crowd of clients in an outage costs no more than a few percent of a core.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from broker.ports import Groups, Timers
 from paxos.ids import MS
 
 DELAYED_MAX: Final = 10_000
-"""Above this no operation waits: the answer is what is known now."""
+"""Beyond this no operation waits: the answer is what is known now."""
 RECHECK_NS: Final = 5 * MS
 RECHECK_NS_PER_OPERATION: Final = MS // 10
 
@@ -37,9 +37,9 @@ class DelayedOperations:
     def until(
         self, ready: Callable[[], bool], deadline_boot_ns: int, act: Callable[[], None]
     ) -> None:
-        """Call `act` once: now if `ready()`, else soon after it is, at the latest at the deadline.
+        """Call `act` once: now if `ready()`, else soon after it becomes true, or at the deadline.
 
-        Both must not raise.
+        Neither may raise.
         """
         now = self._groups.now()
         if ready() or now.boot_ns >= deadline_boot_ns or len(self._held) >= DELAYED_MAX:
@@ -49,7 +49,7 @@ class DelayedOperations:
         self._arm(now.boot_ns)
 
     def look(self) -> None:
-        """Act on all that is ready or due; called by our timer and on every relevant change."""
+        """Act on all that are ready or due; called by our timer and on every relevant change."""
         boot_ns = self._groups.now().boot_ns
         held, self._held = self._held, []
         due = []

@@ -12,12 +12,12 @@ from paxos.ids import MS
 
 SWEEP_MS: Final = 250
 TIMEOUT_MS_MAX: Final = 300_000
-"""A longer timeout is cut down to this."""
+"""A longer timeout is cut to this."""
 
 
 class DelayedProduce(Protocol):
     def timed_out(self) -> None:
-        """Answer what can be answered; called at most once, and it must not raise."""
+        """Answer what can be answered; called at most once. It must not raise."""
 
 
 class DelayedProduces:

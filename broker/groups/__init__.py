@@ -1,1 +1,2 @@
-"""The live halves of group coordinators on this node, and asking consumers for their progress."""
+"""Consumer groups: the live half of each coordinator on this node, and asking consumers for their
+progress."""

@@ -5,17 +5,18 @@ log (`coordinator.replicated.store.GroupStore`, kept by the state machine on eve
 the master runs a `coordinator.Coordinator` on it. This module handles changes of mastership: a
 coordinator is elected when this node may act and has applied all that was chosen before, and
 resigned when the epoch changes. A steal therefore keeps members, generation and assignments;
-clients only get NOT_COORDINATOR and look for the new address.
+clients only get NOT_COORDINATOR and look up the new address.
 
-While the Paxos group is being handed over this node may not act, and there is no other master yet:
+While the Paxos group is being handed over, this node may not act, and there is no other master yet:
 a client sent away then would be sent back here by any node it asks, and librdkafka, once in such a
-circle, may stay there until its session ends (seen with 2.16). So a tenure is suspended first, and
-requests and answers wait until the epoch changes, or until it turns out that we stay master.
+circle, may stay in it until its session ends (seen with 2.16). So a tenure is suspended first, and
+requests and answers wait until the epoch changes, or until it turns out that this node stays
+master.
 
 Nothing is answered under a mastership that has ended: acting and epoch are checked again after the
-work, right before the answer leaves (protocol.md [R14]). And nothing is changed under it: each
+work, right before the answer leaves (protocol.md [R14]). Nor is anything changed under it: each
 command names the epoch it was decided in, and the log refuses it in any other ([F1]). So a client
-can be told for certain that its change will not be made, or that its fate is unknown ([F2]).
+can be told for certain that its change will not be made, or that its outcome is unknown ([F2]).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -52,26 +53,29 @@ from coordinator.topics import Topics
 from paxos.ids import MS, GroupId, NodeId, Now, Slot
 
 SWEEP_EVERY_NS: Final = 60_000 * MS
-"""How often each coordinator looks for offsets whose time is over."""
+"""How often each coordinator looks for expired offsets."""
 SUSPENDED_NS_MAX: Final = 1_000 * MS
-"""A handover takes milliseconds; if it is not over by then, clients look for the coordinator."""
+"""A handover takes milliseconds; if it takes longer than this, clients must find the
+coordinator."""
 LOADING_NS_MAX: Final = 1_000 * MS
-"""A new master applies what it is behind in milliseconds; who waits longer may as well ask again.
-Clients are spared the error because some pass it on: a commit of librdkafka that waits does."""
+"""A new master catches up within milliseconds; a request that waits longer is refused. Until then
+clients are spared the error, because some pass it on: a waiting commit of librdkafka does."""
 WAITING_MAX: Final = 10_000
-"""Requests of one coordinator that is suspended or loads, each; one more gets
+"""Waiting requests of one coordinator that is suspended or loading, each; further ones get
 COORDINATOR_LOAD_IN_PROGRESS."""
 
 
 class HasGroupStore(Protocol):
-    """What we need of a group's state machine; the store may be another object after a restore."""
+    """What we need of a Paxos group's state machine; after a restore its store may be another
+    object."""
 
     @property
     def consumer_groups(self) -> GroupStore: ...
 
 
 class _Asked(NamedTuple):
-    """A request on its way, kept to be refused if mastership ends before its answer leaves."""
+    """A request under way, kept so that it can be refused if mastership ends before its answer
+    leaves."""
 
     request: Request
     answered: Callable[[Response], None]
@@ -79,9 +83,11 @@ class _Asked(NamedTuple):
 
 @attrs.define(eq=False)
 class _Tenure:
-    """One tenure of one coordinator: it ends with the lease epoch, and is never entered again.
+    """One tenure of one coordinator: it ends with the lease's epoch and is never resumed
+    afterwards.
 
-    While it is suspended `held` has answers that may not leave, `waiting` requests nobody has seen.
+    While it is suspended, `held` has answers that may not leave, and `waiting` requests not yet
+    seen by the coordinator.
     """
 
     group: GroupId
@@ -91,12 +97,12 @@ class _Tenure:
     held: list[Reply] = attrs.Factory(list)
     waiting: list[_Asked] = attrs.Factory(list)
     left: dict[ProposalId, Token] = attrs.Factory(dict)
-    """Requests that wait, after its end, for the fate of a change."""
+    """Requests that wait, after the tenure's end, for the outcome of a change."""
 
 
 @attrs.define(eq=False)
 class _Loading:
-    """Requests to a master that is not up to date yet, and since when they wait."""
+    """Requests to a master that is not up to date yet, and since when they have waited."""
 
     since_boot_ns: int
     waiting: list[_Asked] = attrs.Factory(list)
@@ -124,7 +130,7 @@ def paxos_group_of(registry: Registry, consumer_group: str) -> GroupId | None:
 
 
 class TopicsOf:
-    """The registry's topics as the coordinators see them, rebuilt only when they change."""
+    """The registry's topics as coordinators see them, rebuilt only when they change."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -146,10 +152,10 @@ class TopicsOf:
 
 
 class ConsumerGroups:
-    """`notice` is told what an operator may want to know: rebalances, members gone, pauses.
+    """`notice` is called with what an operator may want to know: rebalances, lost members, pauses.
 
-    `topics` is what the groups that the broker shares out are shared out by (KIP-848). `secret`
-    draws 16 bytes of chance, for each tenure.
+    `topics` are the topics for broker-side assignment (KIP-848). `secret` draws 16 random bytes for
+    each tenure.
     """
 
     def __init__(
@@ -172,22 +178,23 @@ class ConsumerGroups:
         self._tenures: dict[GroupId, _Tenure] = {}
         self._loading: dict[GroupId, _Loading] = {}
         self._swept: dict[GroupId, int] = {}
-        """When this node has looked for old offsets last; not once per mastership, or masters that
-        move often would never look."""
+        """When this node last looked for expired offsets; not per mastership, or masters that move
+        often would never look."""
         self._latest_ms = 0
         self._unsettled = True
-        """Some tenure is suspended, or is to be opened as soon as the group has caught up."""
+        """Some tenure is suspended, or is to be opened as soon as the Paxos group has caught up."""
 
     # -- mastership and time ------------------------------------------------------------------
 
     def _ms(self, now: Now) -> int:
-        """The time for coordinators, for which it never goes back. In one round several read the
-        clock, a handover or a refusal at once after a tick began: then theirs is the time."""
+        """The time for coordinators, which never goes back. Several callers read the clock in one
+        round: a handover or a refusal may come after a tick began; then its later time holds."""
         self._latest_ms = max(self._latest_ms, now.boot_ns // MS)
         return self._latest_ms
 
     def masters_changed(self, now: Now) -> None:
-        """Acting or epoch of some group may have changed: open and close tenures accordingly."""
+        """Acting or the epoch of some Paxos group may have changed: open and close tenures
+        accordingly."""
         self._unsettled = False
         for group in sorted(self._machines):
             self._look(group, now)
@@ -195,7 +202,7 @@ class ConsumerGroups:
     def tick(self, now: Now) -> None:
         """Time passes; call it no later than `next_deadline`.
 
-        Who is master is looked at only where that waits for something: of changes we are told.
+        Mastership is checked only where something waits for it: `masters_changed` reports changes.
         """
         if self._unsettled:
             self.masters_changed(now)
@@ -215,8 +222,8 @@ class ConsumerGroups:
         self._look_for_deleted()
 
     def _look_for_deleted(self) -> None:
-        """Where topics are gone the coordinators forget their offsets; should one miss it, it looks
-        again with its next sweep."""
+        """When topics have been deleted, the coordinators forget their offsets; one that misses it
+        catches up in its next sweep."""
         before, self._topics_seen = self._topics_seen, self._topics()
         if before.version == self._topics_seen.version:
             return
@@ -229,7 +236,7 @@ class ConsumerGroups:
                 tenure.coordinator.topics_gone()
 
     def next_deadline(self) -> int | None:
-        """The boot time (ns) by which some coordinator wants to be ticked, None if none does."""
+        """The boot time (ns) by which some coordinator needs a tick; None if none does."""
         deadlines = [
             deadline_ms
             for tenure in self._tenures.values()
@@ -238,7 +245,7 @@ class ConsumerGroups:
         return min(deadlines) * MS if deadlines else None
 
     def _look(self, group: GroupId, now: Now) -> _Tenure | None:
-        """The tenure of a group: opened if it is ours now, closed if it no longer is."""
+        """The tenure of a Paxos group: opened if it is ours now, closed if it no longer is."""
         acting = self._groups.acting(group)
         epoch = self._groups.epoch(group)
         tenure = self._tenures.get(group)
@@ -253,7 +260,7 @@ class ConsumerGroups:
         return self._tenures.get(group)
 
     def _load(self, group: GroupId, acting: bool, epoch: int, now: Now) -> None:
-        """Open a new master's tenure as soon as it may act; requests wait in the meantime."""
+        """Open a new master's tenure as soon as it may act; requests wait until then."""
         loading = self._loading.get(group)
         if not acting:
             if loading is not None:
@@ -284,7 +291,7 @@ class ConsumerGroups:
         tenure.coordinator.elected(self._ms(now), Slot(epoch), self._secret())
 
     def _suspend(self, tenure: _Tenure, now: Now) -> None:
-        """We may not act, and no other node does: wait for the outcome, but not for long."""
+        """This node may not act, and no other node does: wait for the outcome, but not for long."""
         self._unsettled = True
         if tenure.suspended_boot_ns is None:
             tenure.suspended_boot_ns = now.boot_ns
@@ -292,7 +299,7 @@ class ConsumerGroups:
             self._close(tenure)
 
     def _resume(self, tenure: _Tenure) -> None:
-        """The same tenure continues: no other node was master in between, so our state is valid."""
+        """Continue the same tenure: no other node was master in between, so our state is valid."""
         tenure.suspended_boot_ns = None
         held, tenure.held = tenure.held, []
         waiting, tenure.waiting = tenure.waiting, []
@@ -301,7 +308,7 @@ class ConsumerGroups:
             self.ask(tenure.group, request, answered)
 
     def _close(self, tenure: _Tenure) -> None:
-        """Waiting requests are redirected, or stay until their answer is known."""
+        """Redirect waiting requests, or keep them until their outcome is known."""
         del self._tenures[tenure.group]
         effects, tenure.left = tenure.coordinator.resigned()
         for reply in tenure.held:
@@ -312,8 +319,8 @@ class ConsumerGroups:
             answered(refusal(request, ErrorCode.NOT_COORDINATOR))
 
     def handing_over(self, group: GroupId) -> bool:
-        """Call before the group is handed to another node: what is left of members' sessions goes
-        into the log first. Returns whether there is a command to wait for."""
+        """Call it before the Paxos group is handed to another node: the remaining time of members'
+        sessions goes into the log first. Returns whether there is a command to wait for."""
         tenure = self._tenures.get(group)
         if tenure is None or tenure.suspended_boot_ns is not None:
             return False
@@ -340,9 +347,9 @@ class ConsumerGroups:
     def ask(
         self, group: GroupId | None, request: Request, answered: Callable[[Response], None]
     ) -> None:
-        """Put a request to the coordinator of a Paxos group; `answered` is called exactly once.
+        """Pass a request to the coordinator of a Paxos group; `answered` is called exactly once.
 
-        `answered` must not raise. Where this node is not the coordinator it says so.
+        `answered` must not raise. Where this node is not the coordinator, the answer says so.
         """
         if group is None:
             answered(refusal(request, ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -364,12 +371,12 @@ class ConsumerGroups:
             waits_at.waiting.append(asked)
 
     def coordinated(self) -> list[GroupId]:
-        """The Paxos groups whose consumer groups are this node's to answer for."""
+        """The Paxos groups whose consumer groups this node coordinates."""
         return [group for group in sorted(self._machines) if self._groups.acting(group)]
 
     def complete(self, me: NodeId) -> bool:
-        """Whether every Paxos group that this node has a replica of has a coordinator that can be
-        asked, as far as it can be known: else a list of consumer groups has a hole."""
+        """Whether every Paxos group with a replica on this node has a reachable coordinator, as far
+        as this node can know: if not, a list of consumer groups would have gaps."""
         others = self._groups.alive() - {me}
         return all(
             self._groups.acting(group) or self._groups.master(group) in others
@@ -391,7 +398,7 @@ class ConsumerGroups:
             self._notice(tenure.group, notice)
 
     def _answer(self, tenure: _Tenure, replies: list[Reply]) -> None:
-        """Let answers leave, if this tenure is good at this very moment [R14]."""
+        """Let answers leave if this tenure is valid at this very moment [R14]."""
         same = self._groups.epoch(tenure.group) == tenure.epoch and self._is_open(tenure)
         if same and not self._groups.acting(tenure.group):
             tenure.held += replies
@@ -420,8 +427,8 @@ class ConsumerGroups:
         self._carry_out(tenure, tenure.coordinator.on_committed(now_ms, proposal_id, verdict))
 
     def _on_late_outcome(self, tenure: _Tenure, proposal_id: ProposalId, outcome: Outcome) -> None:
-        """The tenure is over. What the log refused, or never got, is refused for good: its fence is
-        passed. Of the rest nobody can say anything here."""
+        """The tenure is over. What the log refused, or never got, is refused for good: its fence
+        has been passed. The outcome of the rest is unknown here."""
         token = tenure.left.pop(proposal_id, None)
         if token is None:
             return

@@ -1,9 +1,9 @@
 """Asking consumers for their progress before the master of their partitions moves (E12, E13).
 
 A consumer that supports this says so in each of its Fetches (docs/kafka.md, "Progress on request").
-It is asked in its next answer (a parked fetch at once), commits, and reports in the following Fetch
-that it has done so. The collector waits for all such consumers that were here lately, up to its
-limit. Consumers that never announced support are neither known here nor waited for.
+It gets the request with its next answer (a parked fetch at once), commits, and reports in its
+following Fetch that it has done so. The collector waits for all such consumers seen lately, up to
+its limit. Consumers that never announced support are neither known here nor waited for.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,14 +18,14 @@ from wire.messages.fetch import ProgressReport, ReportProgress
 SILENT_NS: Final = 2_000 * MS
 """A consumer counts as gone this long after its next fetch was due."""
 CONSUMERS_MAX: Final = 16_384
-"""Consumers times the groups they read, on this node; more are not asked."""
+"""Consumers times the Paxos groups they read, on this node; further ones are not asked."""
 SWEEP_EVERY_NS: Final = 1_000 * MS
-"""With this many consumers, those that are gone are removed this often."""
+"""With this many consumers, this is how often those that are gone are removed."""
 
 
 @attrs.frozen
 class Collected:
-    """What came of asking: how many were asked and have reported, and how long each part took."""
+    """The result of asking: how many were asked and have reported, and how long each part took."""
 
     asked: int
     reported: int
@@ -38,7 +38,7 @@ NOBODY_TO_ASK: Final = Collected(0, 0, 0, 0)
 
 @attrs.define(eq=False)
 class _Round:
-    """One collection in one group; `unasked` is a part of `waiting`."""
+    """One collection in one Paxos group; `unasked` is a subset of `waiting`."""
 
     number: int
     wait_ms: int
@@ -52,22 +52,22 @@ class _Round:
 
 
 class ProgressRequests:
-    """`wake` is to let the parked fetches of a group look whether they have something to say."""
+    """`wake` lets the parked fetches of a Paxos group check whether they have something to say."""
 
     def __init__(self, groups: Groups, timers: Timers, wake: Callable[[GroupId], None]) -> None:
         self._groups, self._timers, self._wake = groups, timers, wake
         self._here: dict[GroupId, dict[int, int]] = {}
-        """Until when (boot clock) each consumer of a group counts as being here."""
+        """Until when (boot clock) each consumer of a Paxos group counts as present."""
         self._rounds: dict[GroupId, _Round] = {}
         self.first_fetch: dict[GroupId, Callable[[int], None]] = {}
-        """To be told (the boot time) when records of a group leave; once."""
+        """Called once, with the boot time, when records of a Paxos group leave."""
         self._here_count = 0
         self._swept_boot_ns = 0
         self._number = groups.now().wall_ns // 1_000
-        """Grows, over restarts too: microseconds pass faster than there are steals."""
+        """Increases, even across restarts: microseconds pass faster than steals happen."""
 
     def heard(self, groups: Iterable[GroupId], report: ProgressReport, wait_ms: int) -> None:
-        """A fetch of a consumer that can be asked, which may be parked for `wait_ms`."""
+        """Note a fetch of a consumer that supports requests; it may be parked for `wait_ms`."""
         now_ns = self._groups.now().boot_ns
         until = now_ns + wait_ms * MS + SILENT_NS
         for group in groups:
@@ -92,7 +92,7 @@ class ProgressRequests:
         return self._here_count < CONSUMERS_MAX
 
     def _forget_gone(self, group: GroupId, now_ns: int) -> dict[int, int]:
-        """Returns those of the group that are still here."""
+        """Return those of the group that are still present."""
         before = self._here.pop(group, {})
         here = {one: until for one, until in before.items() if now_ns < until}
         self._here_count -= len(before) - len(here)
@@ -108,7 +108,8 @@ class ProgressRequests:
         )
 
     def request(self, group: GroupId, consumer: int) -> ReportProgress | None:
-        """What to tell this consumer about the group, in an answer that is leaving; once."""
+        """The request for this consumer about the group, for an answer that is leaving; given
+        once."""
         round_ = self._rounds.get(group)
         if round_ is None or consumer not in round_.unasked:
             return None
@@ -125,7 +126,7 @@ class ProgressRequests:
                 on_first_fetch(self._groups.now().boot_ns)
 
     def collect(self, group: GroupId, wait_ms: int, done: Callable[[Collected], None]) -> None:
-        """Ask every consumer of the group that is here; `done` is called once, perhaps at once."""
+        """Ask every consumer present in the group; `done` is called once, perhaps immediately."""
         assert group not in self._rounds
         now_ns = self._groups.now().boot_ns
         here = self._forget_gone(group, now_ns)
@@ -140,7 +141,7 @@ class ProgressRequests:
         self._wake(group)
 
     def _end(self, group: GroupId, round_: _Round) -> None:
-        """All have reported, or the time is over."""
+        """All have reported, or time is up."""
         if self._rounds.get(group) is not round_:
             return
         del self._rounds[group]

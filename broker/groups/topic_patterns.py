@@ -1,7 +1,7 @@
 """Patterns of topic names (KIP-848): by RE2, whose time is linear in the pattern and the name.
 
-A pattern comes from a client and is matched on the loop against every topic: a few characters could
-stall an engine that backtracks.
+Clients send patterns, and each is matched on the loop against every topic: with a backtracking
+engine, a few characters could stall the node.
 """
 
 from collections.abc import Iterable
@@ -12,14 +12,14 @@ import re2
 
 PATTERNS_KEPT: Final = 1_000
 MEMORY_BYTES_MAX: Final = 1024 * 1024
-"""Of one compiled pattern; RE2 refuses what would need more."""
+"""For one compiled pattern; RE2 refuses patterns that would need more."""
 
 
 def matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
-    """The names that the whole of `pattern` means.
+    """The names that `pattern` matches as a whole.
 
     Raises:
-        ValueError: if it is no pattern.
+        ValueError: if it is not a valid pattern.
     """
     compiled = _compiled(pattern)
     return frozenset(name for name in names if compiled.fullmatch(name))
@@ -33,4 +33,4 @@ def _compiled(pattern: str) -> Any:  # noqa: ANN401  re2 has no types
     try:
         return re2.compile(pattern, options=options)
     except re2.error as error:
-        raise ValueError(f"{pattern[:100]!r} is no pattern: {error}") from error
+        raise ValueError(f"{pattern[:100]!r} is not a valid pattern: {error}") from error

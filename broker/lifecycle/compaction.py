@@ -1,24 +1,24 @@
-"""Compaction of a partition, as a function of its batches: of each key the last record survives.
+"""Compaction of a partition, as a function of its batches: the last record of each key survives.
 
-In rounds of two passes, as Kafka's cleaner does it. The first (`Survey`) reads the part that no
-round has surveyed yet and notes, of each key, the offset of its last record: a hash of 16 bytes and
-an offset per key, at most `keys_max` of them. When they are full the survey ends there, even within
-a batch, and the rest waits for the next round. The second (`Rewriter`) reads everything from the
-beginning up to that place and writes it again without the records that have a later one.
+A round has two passes, as in Kafka's cleaner. The first (`Survey`) reads the part that no round has
+surveyed yet and notes the offset of each key's last record: a hash of 16 bytes and an offset per
+key, at most `keys_max` of them. When they are full, the survey ends there, even within a batch, and
+the rest waits for the next round. The second (`Rewriter`) reads everything from the beginning up to
+that offset and rewrites it without the records that a later one replaces.
 
     below `begin`              `begin` .. `until`           from `until` on
     surveyed by earlier rounds surveyed by this round       waits; copied where a file is shared
 
-Offsets never change, nor the span of offsets of a batch: a batch that loses records keeps its
-header, one that loses all of them goes, or stays as an empty one where `keep` says that its place
-must be held (the last of a file). What the producer's sequences say stays in the header.
+Offsets never change, nor does the span of offsets of a batch: a batch that loses records keeps its
+header; one that loses all of them is removed, or stays as an empty one where `keep` says that its
+place must be held (the last of a file). The producer's sequences stay in the header.
 
-A tombstone (no value) is the last word on its key, and has to stay until every reader has had the
-time to hear it. When a round first comes across it, everything older of its key is gone behind it;
-then the batch is stamped with the time at which it may go, `delete.retention.ms` from now, in the
-place that KIP-534 has for it. So the clock of a tombstone is in the data, survives restarts, and is
-copied with it. A batch that cannot be read (another codec, damage) is kept whole, and no tombstone
-behind it ever goes: it may contain what the tombstone deletes.
+A tombstone (no value) is the last record of its key, and has to stay until every reader has had
+time to see it. When a round first meets it, everything older of its key is removed; then the batch
+is stamped with the time at which it may go, `delete.retention.ms` from now, in the field that
+KIP-534 has for it. So the deadline of a tombstone is in the data, survives restarts, and is copied
+with it. A batch that cannot be read (another codec, damage) is kept whole, and no later tombstone
+is ever removed: the batch may contain what the tombstone deletes.
 
 Records without a key, from before the topic was compacted, are dropped, as Kafka does.
 """
@@ -44,12 +44,13 @@ from wire.records.compression import compress, decompress
 from wire.records.spans import RecordSpan, rebuilt, record_spans
 
 KEYS_MAX: Final = 250_000
-"""Surveyed in one round: 133 bytes each were measured on CPython 3.11, so about 35 MB."""
+"""Keys surveyed in one round: 133 bytes each were measured on CPython 3.11, so about 35 MB."""
 RECORDS_MAX: Final = 100_000
-"""In one batch; more are not accepted, and not looked into: they would hold the node up for long,
-and take hundreds of bytes each. Java's producer splits a batch that is refused as too large."""
+"""Records of one batch; batches with more are neither accepted nor examined: they would block the
+node for long, and take hundreds of bytes per record. Java's producer splits a batch that is refused
+as too large."""
 UNPACKED_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Of one batch's records when they are decompressed."""
+"""Size of one batch's records when decompressed."""
 KEY_HASH_BYTES: Final = 16
 
 
@@ -73,7 +74,7 @@ class Survey:
         assert keys_max > 0
         self.begin = begin
         self.until = begin
-        """All records below are known."""
+        """All records below this offset are surveyed."""
         self.full = False
         self._keys: dict[bytes, int] = {}
         self._keys_max = keys_max
@@ -82,7 +83,7 @@ class Survey:
         return len(self._keys)
 
     def add(self, batch: Batch) -> bool:
-        """Take in the next batch; False if not all of it could be: the survey is at its end."""
+        """Take in the next batch; False if it did not fit completely: the survey ends here."""
         assert not self.full
         header = batch.header
         if header.last_offset < self.begin:
@@ -107,7 +108,7 @@ class Survey:
         self.until = max(self.until, offset)
 
     def replaced(self, key: bytes, offset: int) -> bool:
-        """Whether there is a later record of the key."""
+        """Whether the key has a later record."""
         return self._keys.get(_hashed(key), -1) > offset
 
 
@@ -124,7 +125,7 @@ class Rewriter:
     def rewrite(self, batch: Batch, *, keep: bool) -> memoryview | None:
         """What is left of the batch: itself, a smaller one, or None.
 
-        With `keep` there is always one left, an empty one if need be.
+        With `keep` there is always one, an empty one if need be.
         """
         statistics = self.statistics
         statistics.batches_read += 1
@@ -176,7 +177,7 @@ class Rewriter:
 
 
 def _records(batch: Batch) -> tuple[bytes, list[RecordSpan]] | None:
-    """The records and what they consist of; None if the batch cannot be read."""
+    """The batch's records and their payload; None if the batch cannot be read."""
     if batch.header.attributes & CONTROL_BIT or batch.header.record_count > RECORDS_MAX:
         return None
     if not batch.header.record_count and len(batch.data) == batch.header.size:
@@ -193,7 +194,7 @@ def _hashed(key: bytes) -> bytes:
 
 
 def _fits(header: BatchHeader, kept: list[RecordSpan], base_ms: int) -> bool:
-    """Whether all times can be counted from another base; only absurd ones cannot."""
+    """Whether all timestamps can be encoded relative to another base; only absurd ones cannot."""
     return all(
         -TIMESTAMP_END <= header.base_timestamp_ms + span.timestamp_delta - base_ms < TIMESTAMP_END
         for span in kept
@@ -201,7 +202,7 @@ def _fits(header: BatchHeader, kept: list[RecordSpan], base_ms: int) -> bool:
 
 
 def _emptied(header: BatchHeader) -> bytes:
-    """The place of a batch without its records; uncompressed, for nothing has no codec."""
+    """An empty batch in place of this one; uncompressed, since there is nothing to compress."""
     attributes = header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_BIT)
     return rebuilt(header._replace(attributes=attributes, record_count=0), b"")
 
@@ -209,10 +210,10 @@ def _emptied(header: BatchHeader) -> bytes:
 def _smaller(
     header: BatchHeader, payload: bytes, kept: list[RecordSpan], horizon_ms: int | None
 ) -> bytes:
-    """The batch with these records only; their times count from the horizon if there is one.
+    """The batch with these records only; their times are relative to the horizon if there is one.
 
-    The greatest timestamp becomes that of what is left, as in Kafka, so that a search by time finds
-    a record where the header promises one; a time of the log's own stays.
+    As in Kafka the greatest timestamp becomes that of the remaining records, so that a search by
+    time finds a record where the header promises one; a log append time stays.
     """
     out = bytearray()
     view = memoryview(payload)

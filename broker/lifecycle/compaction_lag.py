@@ -1,16 +1,16 @@
-"""`max.compaction.lag.ms`: what has waited for so long can be compacted, wherever it lies.
+"""`max.compaction.lag.ms`: records older than that become compactable, wherever they are.
 
-Only files that nothing is appended to are compacted, and a quiet partition's newest records may be
-in the node's log for days, or in a file that is never full. So where a topic has a limit, its
-partitions are looked at: what is older than that is moved out of the log early, and then its file
-is ended. The compactor takes it from there: to it a file with such a record is overdue, however
+Only files that are no longer appended to are compacted, and a quiet partition's newest records may
+be in the node's log for days, or in a file that never fills up. So the partitions of topics with a
+limit are checked: records older than the limit are moved out of the log early, and then their file
+is ended. The compactor does the rest: it considers a file with such a record overdue, however
 little of the partition is dirty.
 
 Records younger than `min.compaction.lag.ms` stay where they are, or the file would have to wait for
-them. Everything older goes with the one that is too old, so a partition has peace until the next
-one is; where both limits are nearly the same, for a part of the limit at least. As everywhere in
-compaction, ages are by the timestamps of batches, as their producers or the log gave them, so a
-batch without one never gets old.
+them. Everything older moves along with the overdue record, so the partition is left alone until the
+next one is due; where both limits are nearly the same, for at least a part of the limit. As
+everywhere in compaction, ages are by the timestamps of batches, set by their producers or the log,
+so a batch without one never gets old.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,15 +24,15 @@ from storage.format import Place, place_of
 
 LOOKS_PER_TICK: Final = 500
 EVERY_NS: Final = 1_000 * MS
-"""Between two passes over all of them."""
+"""Between two passes over all partitions."""
 PEACE: Final = 16
-"""Between two files that are ended for this, at least one part in so many of the limit."""
+"""Two files ended for this reason are at least one such part of the limit apart."""
 EVERYTHING: Final = place_of(1 << 31, 0)
-"""Above every place of the log."""
+"""Above every position of the log."""
 
 
 class Mover(Protocol):
-    """broker.lifecycle.tiering.Tiering, as far as it is needed here."""
+    """The part of broker.lifecycle.tiering.Tiering that is needed here."""
 
     def tier_early(self, group: GroupId, uid: int, below: Place) -> None: ...
 
@@ -40,8 +40,8 @@ class Mover(Protocol):
 
 
 class CompactionLag:
-    """`written_since_ms`: the time of the first batch in a partition's file that is still appended
-    to; None if there is none."""
+    """`written_since_ms`: the time of the first batch in the partition's file that is still
+    appended to; None if there is none."""
 
     def __init__(
         self,
@@ -54,17 +54,17 @@ class CompactionLag:
         self._at = 0
         self._not_before_ns = 0
         self._moved_ns: dict[int, int] = {}
-        """When something of a partition was moved last."""
+        """When data of a partition was last moved."""
 
     def assign(self, partitions: Iterable[Waiting]) -> None:
-        """These have a limit from now on."""
+        """Replace the partitions that have a limit."""
         self._partitions = tuple(partitions)
         self._at = 0
         known = self._moved_ns
         self._moved_ns = {one.uid: known[one.uid] for one in self._partitions if one.uid in known}
 
     def tick(self, now: Now) -> None:
-        """Look at the next ones; by a clock that is trusted."""
+        """Look at the next partitions; only call it with a trusted clock."""
         if now.boot_ns < self._not_before_ns:
             return
         some = self._partitions[self._at : self._at + LOOKS_PER_TICK]
@@ -94,8 +94,8 @@ class CompactionLag:
 
 
 def _too_old_in_log(state: PartitionState, oldest_ms: int, youngest_ms: int) -> Place | None:
-    """Below which place there is what is too old, and nothing that is too young; None if nothing
-    of the log is to be moved."""
+    """The place below which there are batches that are too old, and none that are too young; None
+    if nothing in the log is to be moved."""
     index = state.index
     if not len(index) or not 0 <= index.timestamp(index.first) <= oldest_ms:
         return None

@@ -1,13 +1,13 @@
-"""Which partition is compacted next, and how much of it at once: a function of its files.
+"""Which partition to compact next, and how much of it at once: a function of its files.
 
-As in Kafka: what earlier rounds have processed is *clean*, newer data is *dirty*. A partition is
-due when enough of its bytes are dirty, or when its oldest dirty record has waited for too long.
-Files with a record younger than `min.compaction.lag.ms` are left alone, with all files behind them;
-so is the file that is still written to, and the data in the node's log: the newest records are
-always complete.
+As in Kafka, what earlier rounds have processed is *clean*, newer data is *dirty*. A partition is
+due when enough of its bytes are dirty, or when its oldest dirty record has waited too long. A file
+with a record younger than `min.compaction.lag.ms` is left alone, with all later files; so are the
+file that is still written to, and the data in the node's log: the newest records are always
+complete.
 
 How far a file is clean is stored in the file itself (`clean_to`), so it is correct after a crash.
-Files from another node do not have it and count as dirty.
+Files from another node lack it and count as dirty.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,10 +23,10 @@ from paxos.ids import GroupId
 from storage.cold.format import ColdFacts
 
 MERGED_FILES_MAX: Final = 1_024
-"""Into one; bounds the names that one crash may leave to be removed."""
+"""Files merged into one; bounds the names that a crash may leave to be removed."""
 
 REPAIRED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Held in memory until all of it is here."""
+"""Held in memory until all of it has arrived."""
 
 
 @attrs.frozen
@@ -49,7 +49,7 @@ def compacted_partitions(topics: Iterable[Topic], config: BrokerConfig) -> Mappi
 
 
 class Waiting(NamedTuple):
-    """A partition whose records must not wait for long (`max.compaction.lag.ms`)."""
+    """A partition whose records must not wait for compaction for long (`max.compaction.lag.ms`)."""
 
     group: GroupId
     uid: int
@@ -57,7 +57,7 @@ class Waiting(NamedTuple):
 
 
 def impatient_partitions(topics: Iterable[Topic], config: BrokerConfig) -> list[Waiting]:
-    """All partitions of compacted topics with a limit."""
+    """All partitions of compacted topics with such a limit."""
     found: list[Waiting] = []
     for topic in topics:
         rules = compaction_rules(topic.configs, config, 1)
@@ -67,19 +67,19 @@ def impatient_partitions(topics: Iterable[Topic], config: BrokerConfig) -> list[
 
 
 class Round(NamedTuple):
-    """What a round over one partition would be about."""
+    """What a round over one partition would do."""
 
     uid: int
     start: int
     clean_to: int
     end: int
-    """Dirty files that may be compacted reach from `clean_to` to here."""
+    """Dirty files that may be compacted reach from `clean_to` to this offset."""
     dirty_bytes: int
     bytes: int
     """Of all files below `end`."""
     due: bool
     overdue: bool
-    """By `max.compaction.lag.ms`."""
+    """According to `max.compaction.lag.ms`."""
 
     @property
     def dirty_ratio(self) -> float:
@@ -110,7 +110,7 @@ def round_of(
 
 
 def _clean_to(files: Sequence[ColdFacts]) -> int:
-    """Up to where nothing is dirty: a round goes through the files in order, and may have died."""
+    """Where the clean part ends: a round goes through the files in order, and may have died."""
     reached = files[0].base if files else 0
     for file in files:
         reached = max(reached, min(file.clean_to, file.end))
@@ -120,7 +120,7 @@ def _clean_to(files: Sequence[ColdFacts]) -> int:
 
 
 def dirtiest(rounds: Iterable[Round]) -> Round | None:
-    """The one to begin with, of those that are due: what is overdue goes first."""
+    """The round to run first, of those that are due: overdue ones come before others."""
     due = [one for one in rounds if one.due]
     return max(due, key=lambda one: (one.overdue, one.dirty_ratio, -one.uid), default=None)
 
@@ -137,8 +137,9 @@ def rounds_of(
 
 
 def merges(files: Sequence[ColdFacts], until: int, bytes_max: int) -> Iterator[Sequence[ColdFacts]]:
-    """Neighbours that become one file each, all those that begin below `until`: what shrinks must
-    not fall into ever more files. Not larger than a file that is still written to may become."""
+    """Neighbours that become one file each, of those that begin below `until`: shrinking data must
+    not be scattered over ever more files. No merged file exceeds the limit of a file being
+    written."""
     run: list[ColdFacts] = []
     size = 0
     for file in files:
@@ -154,12 +155,13 @@ def merges(files: Sequence[ColdFacts], until: int, bytes_max: int) -> Iterator[S
 
 
 def to_repair(files: Sequence[ColdFacts], log_start: int, start: int, end: int) -> tuple[int, int]:
-    """Which offsets a peer's copy should replace where those from `start` to `end` are damaged.
+    """The range of offsets to replace by a peer's copy where those from `start` to `end` are
+    damaged.
 
     What is left of a compacted partition differs from node to node. A peer may still have a value
-    whose tombstone is gone here, or be done with a tombstone of which the value is still here: so
-    everything from the beginning on, up to where either may have been compacted, comes from one
-    peer. A partition that is too large for that gets what is damaged only.
+    whose tombstone is gone here, or have removed a tombstone whose value is still here: so
+    everything from the beginning up to where either may have been compacted comes from one peer. A
+    partition that is too large for that gets only the damaged range.
     """
     reach = max([end, *(min(file.clean_to, file.end) for file in files)])
     concerned = [file for file in files if file.base < reach]

@@ -1,16 +1,16 @@
-"""How much of its disk a node will need: a function of topics' rules, rates and what is there.
+"""How much disk a node will need: a function of topics' rules, growth rates and present sizes.
 
-What a topic keeps is known from its rules: so much of a partition, or all of the last so many
-hours, at the rate at which bytes are appended today. Of that the newest lies in the log, which all
-topics share and whose size is a setting; the rest is cold data. So a node that runs for long holds
+How much of a topic is kept follows from its rules: a number of bytes per partition, or the last
+hours, at the present append rate. The newest part of it lies in the log, which all topics share and
+whose size is a setting; the rest is cold data. So a node that has run for long holds
 
     the log window + each topic's data behind it + two checkpoints of each group + the reserve
 
-and that is the prediction. The bound is more: nothing goes before it is worth it (a cold segment as
-a whole, a step of the log), files lie ready, a log may wait for a checkpoint. A topic that is kept
-for ever has no bound, nor has one that is compacted (it grows with its keys): these are named, and
-what they do is counted as growth at today's rate, until the disk is full. A topic that is compacted
-and deleted counts as if nothing were compacted.
+and that is the prediction. The bound is higher: data is removed only when that is worthwhile (a
+whole cold segment, a step of the log), spare files lie ready, and the log may wait for a
+checkpoint. A topic that is kept for ever has no bound, nor has one that is only compacted (it grows
+with its keys): these are listed, and count as growth at the present rate until the disk is full. A
+topic that is both compacted and deleted counts as if it were not compacted.
 """
 
 from collections.abc import Sequence
@@ -30,18 +30,18 @@ from storage.cold.format import (
 from storage.usage import Usage
 
 FILES_READY: Final = 2
-"""Of the log, beside those in use: one that is written next, and one that is just done with."""
+"""Log files beside those in use: the one to be written next, and one just finished with."""
 FILES_LATE: Final = 3
-"""More of them where two lie ready to be used again, and the log waits for a checkpoint."""
+"""Further ones, where two lie ready for reuse and the log waits for a checkpoint."""
 BATCH_BYTES: Final = 1024
-"""Of a batch, where none is in the log that could be asked."""
+"""Size of a batch, where the log has none to measure."""
 FOREVER_S: Final = 10 * 365 * 24 * 3600.0
-"""What happens later is not foretold."""
+"""Nothing later than this is predicted."""
 
 
 @attrs.frozen(kw_only=True)
 class TopicUse:
-    """What there is of a topic on this node, in bytes."""
+    """What this node holds of a topic, in bytes."""
 
     topic: str
     partitions: int
@@ -49,9 +49,9 @@ class TopicUse:
     cold: int
     batches_in_log: int
     rate: float | None
-    """Appended per second; None: not known yet."""
+    """Bytes appended per second; None: not known yet."""
     growth: float | None
-    """How fast log and cold data together change."""
+    """How fast the size of log and cold data together changes, in bytes per second."""
     rules: Retention | None
     compacted: bool
     segments: Segments
@@ -63,7 +63,7 @@ class TopicUse:
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """Settings of the node."""
+    """The node's settings."""
 
     log_bytes: int
     segment_bytes: int
@@ -82,8 +82,9 @@ class Limits:
         return (self.segments_kept + FILES_READY) * self.segment_bytes
 
     def log_bound(self, rate: float) -> int:
-        """Two checkpoints' worth is kept as well; where data comes faster than it may be moved,
-        the log grows to twice the window before that is done as fast as the disk goes."""
+        """Another two checkpoints' worth is kept as well; where data arrives faster than tiering
+        may move it, the log grows to twice its window before tiering runs at the speed of the
+        disk."""
         checkpoints = -(-2 * self.checkpoint_bytes // self.segment_bytes)
         window = max(self.segments_kept, checkpoints)
         if 0 < self.settle_bytes_per_s < rate:
@@ -95,30 +96,30 @@ class Limits:
 class TopicForecast:
     use: TopicUse
     steady: float | None
-    """Bytes of it in log and cold data once it has run for long; None: no end, or not known."""
+    """Bytes in log and cold data once it has run for long; None: unbounded, or not known."""
     bound: float | None
     unbounded: str = ""
-    """Why it has no bound; "" if it has."""
+    """Why it has no bound; "" if it has one."""
     cold_steady: float | None = None
     cold_bound: float | None = None
     grows: float = 0.0
-    """Bytes per second of cold data, until `cold_steady`."""
+    """Growth of cold data in bytes per second, until `cold_steady`."""
 
 
 @attrs.frozen(kw_only=True)
 class Forecast:
-    """`predicted` and `bound` are of what has a bound; the rest counts with what it holds now."""
+    """`predicted` and `bound` cover what has a bound; the rest counts with its present size."""
 
     predicted: float
     bound: float
     limit: int
-    """What this node's files may take: of the disk, or of storage.data_bytes_max."""
+    """What this node's files may occupy: the disk, or storage.data_bytes_max."""
     usable: int
-    """The limit without the low-water mark: above it clients' writes are refused."""
+    """The limit without the low-water mark: above it, clients' writes are refused."""
     full_in_s: float
-    """Until then, at today's rates; infinite: never."""
+    """Seconds until then at present rates; infinite: never."""
     topics: tuple[TopicForecast, ...]
-    """The largest first."""
+    """Largest first."""
 
     @property
     def unbounded(self) -> tuple[TopicForecast, ...]:
@@ -136,8 +137,8 @@ def forecast(
     log_rate: float,
     limits: Limits,
 ) -> Forecast:
-    """`checkpoints`: the size of the last one of each group; `log_rate`: bytes per second of the
-    log, which has all topics' and its own."""
+    """`checkpoints`: size of each Paxos group's last checkpoint; `log_rate`: bytes per second
+    written to the log, all topics' and its own."""
     log_rate = max(log_rate, sum(one.rate or 0.0 for one in topics))
     log_s = limits.log_bytes / log_rate if log_rate > 0 else inf
     found = [topic_forecast(one, log_rate, log_s, limits) for one in topics]
@@ -145,7 +146,7 @@ def forecast(
     rest = max(usage.reserve, limits.reserve_bytes) + usage.other + two
     steady = [one.use.cold if one.cold_steady is None else one.cold_steady for one in found]
     bounds = [one.use.cold if one.cold_bound is None else one.cold_bound for one in found]
-    # While a file is compacted, or a checkpoint is written, there is one more of it.
+    # While a file is compacted or a checkpoint is written, both the old and the new one exist.
     passing = max((one.segments.bytes for one in topics if one.compacted and one.cold), default=0)
     passing += max(checkpoints, default=0)
     limit = usage.held + usage.free
@@ -161,7 +162,7 @@ def forecast(
 
 
 def topic_forecast(use: TopicUse, log_rate: float, log_s: float, limits: Limits) -> TopicForecast:
-    """`log_s`: of how many seconds the log has all data."""
+    """`log_s`: for how many seconds the log holds all data."""
     rate, rules = use.rate or 0.0, use.rules
     overhead = cold_overhead(use, log_rate, limits)
     if rules is None:
@@ -183,7 +184,7 @@ def topic_forecast(use: TopicUse, log_rate: float, log_s: float, limits: Limits)
 
 
 def _kept(use: TopicUse, rules: Retention, limits: Limits) -> tuple[float | None, float | None]:
-    """What is kept of all its partitions when it has run for long: as a rule, and at most."""
+    """What all its partitions hold once it has run for long: expected, and at most."""
     steady: list[float] = []
     most: list[float] = []
     if rules.bytes >= 0:
@@ -198,8 +199,8 @@ def _kept(use: TopicUse, rules: Retention, limits: Limits) -> tuple[float | None
 
 
 def cold_overhead(use: TopicUse, log_rate: float, limits: Limits) -> float:
-    """How much larger cold files are than the batches in them. What one log segment has of a
-    partition is moved at once: where that is little, blocks are small."""
+    """How much larger cold files are than the batches in them. Tiering moves one log segment's
+    worth of a partition at a time: where that is little, blocks are small."""
     batch = use.log / use.batches_in_log if use.batches_in_log else BATCH_BYTES
     piece = file = float(BLOCK_BYTES)
     if use.rate and use.partitions:
@@ -213,7 +214,7 @@ def cold_overhead(use: TopicUse, log_rate: float, limits: Limits) -> float:
 
 @attrs.frozen
 class Flow:
-    """Something that grows from `start_s` on, until it has grown by `most`."""
+    """Something that grows from `start_s` on, until it has grown by `most` bytes."""
 
     start_s: float
     per_s: float
@@ -223,7 +224,7 @@ class Flow:
 def _full_in(
     room: int, topics: Sequence[TopicForecast], usage: Usage, log_rate: float, limits: Limits
 ) -> float:
-    """What comes goes into the log first, until that is as long as it may be."""
+    """New data first fills the log, up to its limit."""
     missing = max(0, limits.log_expected - usage.log)
     start_s = missing / log_rate if log_rate > 0 else inf
     flows = [Flow(0.0, log_rate, missing)]
@@ -234,7 +235,7 @@ def _full_in(
 
 
 def time_until(room: float, flows: Sequence[Flow]) -> float:
-    """Seconds until all of them together have grown by `room`; infinite: not in FOREVER_S."""
+    """Seconds until all of them together have grown by `room`; infinite: not within FOREVER_S."""
     if room <= 0:
         return 0.0
     edges: list[tuple[float, float]] = []

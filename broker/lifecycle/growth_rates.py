@@ -1,11 +1,11 @@
-"""How fast topics grow on this node, from sizes that are looked at now and then.
+"""How fast topics grow on this node, measured from sizes that are sampled now and then.
 
-A rate is the mean of what was seen since the start, older passes counting ever less: after an hour
-a third. So it is honest from the second pass on, and calm later. It is not written down anywhere:
-after a restart it is not known until there are two passes again.
+A rate is the mean of all samples since the start, with older ones counting less and less: after an
+hour a third. So it is usable from the second pass on, and stable later. It is not stored: after a
+restart it is unknown until there have been two passes again.
 
-Bytes that came as somebody else's state (a checkpoint, a peer's) were not appended now: a partition
-whose index is another object than last time is only noted.
+Bytes that arrived as another node's state (a checkpoint, a peer's) were not appended now: a
+partition whose index is a different object than last time only gets a new starting point.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ NS: Final = 1_000_000_000
 
 @attrs.define(eq=False)
 class Smoothed:
-    """A mean over time, that forgets; None until something was added."""
+    """An exponentially weighted mean over time; None until something is added."""
 
     _sum: float = 0.0
     _weight: float = 0.0
@@ -39,7 +39,7 @@ class Smoothed:
 
 @attrs.define(eq=False)
 class Counter:
-    """How fast a number grows that only grows."""
+    """The rate of a number that only increases."""
 
     _last: tuple[float, int] | None = None
     _rate: Smoothed = attrs.Factory(Smoothed)
@@ -57,8 +57,8 @@ class Counter:
 
 @attrs.define
 class _GrowthSamples:
-    """At partitions of a topic that were known before. Each has its own time since the last look:
-    a pass takes many ticks, and rates would be wrong if that were not counted."""
+    """Growth of a topic's partitions that were known before. Each has its own time since its last
+    sample: a pass takes many ticks, and rates would be wrong if that were ignored."""
 
     count: int = 0
     appended: int = 0
@@ -90,7 +90,7 @@ class GrowthRates:
             looks.elapsed_ns += now_ns - before[2]
 
     def end_pass(self, held: Mapping[str, int], now_ns: int) -> None:
-        """`held`: bytes of each topic that is there."""
+        """`held`: bytes of each existing topic."""
         self._seen, self._seeing = self._seeing, {}
         for topic, looks in self._now.items():
             if topic in held:
@@ -109,15 +109,15 @@ class GrowthRates:
 
     @property
     def measured_s(self) -> float:
-        """Over how long, at most an hour of which counts much."""
+        """Length of the measurement in seconds; only about the last hour counts much."""
         return (self._ended_ns - self._began_ns) / NS
 
     def appended(self, topic: str) -> float | None:
-        """Bytes per second; None: not known yet."""
+        """Bytes appended per second; None: not known yet."""
         found = self._appended.get(topic)
         return None if found is None else found.mean
 
     def growth(self, topic: str) -> float | None:
-        """How fast what is held of it changes, up or down."""
+        """How fast the size held changes, in bytes per second, up or down."""
         found = self._growth.get(topic)
         return None if found is None else found.mean

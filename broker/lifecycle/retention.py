@@ -1,17 +1,17 @@
-"""Which records have to go, and who says so: their deletion is a command like any other.
+"""Which records have to go, and who decides: their deletion is a command like any other.
 
-A partition's first offset is part of the replicated state: it is the master who finds that records
-are too old or too many (`retention.ms`, `retention.bytes`, `cleanup.policy` of their topic), and
-proposes a DELETE_RECORDS. Every member then lets go of the same offsets, and reclaims its disk by
-itself: cold segments that lie below the start, and the log's segments when nothing needs them.
+A partition's first offset is part of the replicated state: the master finds that records are too
+old or too many (`retention.ms`, `retention.bytes`, `cleanup.policy` of their topic) and proposes a
+DELETE_RECORDS. Every member then deletes the same offsets, and reclaims disk space by itself: cold
+segments below the start, and segments of the log once nothing needs them.
 
-Kafka deletes whole segments, of a size and an age that are settings of the topic. So do we where
-the data is in cold segments. What is still in the log has no segments of its own: of that, as many
-batches go as are due, in steps that are worth a command.
+Kafka deletes whole segments, whose size and age are settings of the topic. So do we where the data
+is in cold segments. Data still in the log has no segments of its own: of that, as many batches are
+deleted as are due, in steps that are worth a command.
 
-Time is the greatest timestamp of a batch, by its producer or by the log (message.timestamp.type),
-as in Kafka: one batch from the future keeps what lies behind it. A batch without any time goes with
-the next one that has one.
+Times are the greatest timestamps of batches, set by the producer or the log
+(message.timestamp.type), as in Kafka: one batch from the future keeps what lies behind it. A batch
+without a timestamp goes with the next one that has one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,24 +45,24 @@ from wire.error_codes import ErrorCode
 
 LOOKS_MAX: Final = 200
 LOOKS_NS: Final = 2 * MS
-"""Partitions looked at in one tick, and how long that may take: the cold store may have to read the
-end of a file when it is asked for the first time."""
+"""Time for looking at partitions in one tick: the cold store may have to read the end of a file
+when it is first asked."""
 UNDER_WAY_MAX: Final = 200
-"""Deletions proposed and not answered: the others wait for the next pass."""
+"""Deletions proposed and not yet answered: the others wait for the next pass."""
 STEP: Final = 16
-"""What is in the log is deleted when it is over the limit by one part in so many, or by the size of
-a segment, or as a whole."""
+"""Data in the log is deleted when it exceeds the limit by one such part, or by the size of a
+segment, or as a whole."""
 KEEP: Final = -1
 SHARES: Final = 8
-"""A cold segment goes as a whole, when the last of it may: so that it does not keep much that may
-go, it is ended when it holds one part in so many of what is kept, whatever the topic's own settings
-say; but not for less than this:"""
+"""A cold segment is deleted as a whole, once all of it may go. So that it does not hold back much
+that may go, it is ended when it holds one such part of what is kept, whatever the topic's own
+settings say; but it is never ended below this size:"""
 SEGMENT_BYTES_LEAST: Final = 64 * 1024
 SEGMENT_MS_LEAST: Final = 60_000
 
 
 class Segments(NamedTuple):
-    """When a cold segment of a topic is ended: at a size, or an age by its records' times."""
+    """When a cold segment of a topic is ended: at a size, or at an age by its records' times."""
 
     bytes: int
     ms: int
@@ -75,7 +75,7 @@ def segments_of(configs: Mapping[str, str], config: BrokerConfig) -> Segments:
         size = min(size, max(rules.bytes // SHARES, SEGMENT_BYTES_LEAST))
     if rules is not None and rules.ms >= 0:
         ms = min(ms, max(rules.ms // SHARES, SEGMENT_MS_LEAST))
-    if is_compacted(configs):  # only files that are ended are compacted
+    if is_compacted(configs):  # only ended files are compacted
         ms = min(ms, int(setting(configs, MAX_COMPACTION_LAG_MS, config)))
     return Segments(size, ms)
 
@@ -90,7 +90,7 @@ class Retention:
 
 
 def retention_of(configs: Mapping[str, str], config: BrokerConfig) -> Retention | None:
-    """None where nothing goes by age or size."""
+    """None if nothing is deleted by age or size."""
     if not is_deleted(configs):
         return None
     ms, size = (int(setting(configs, name, config)) for name in (RETENTION_MS, RETENTION_BYTES))
@@ -100,8 +100,8 @@ def retention_of(configs: Mapping[str, str], config: BrokerConfig) -> Retention 
 
 
 def due(state: PartitionState, rules: Retention, now_wall_ms: int) -> int | None:
-    """The offset below which records should go by now; None if it is not worth a command, or not
-    known yet."""
+    """The offset below which records should be deleted now; None if that is not worth a command, or
+    not known yet."""
     wanted = state.log_start
     if wanted == state.next_offset or not state.cold.knows(state.uid):
         return None
@@ -161,16 +161,16 @@ class TopicSize:
     bytes: int = 0
     records: int = 0
     log_bytes: int = 0
-    """Of `bytes`: those of the batches that are only in the log."""
+    """The part of `bytes` that is only in the log."""
     log_batches: int = 0
     partitions: int = 0
 
 
 class RetentionEnforcer:
     """Looks at all partitions of this node, some in each tick: how large they are, and whether
-    something is due where this node is master.
+    records are due where this node is master.
 
-    `sizes` are those of the last pass that came to its end, by name of the topic.
+    `sizes` are those of the last completed pass, by topic name.
     """
 
     def __init__(
@@ -185,8 +185,8 @@ class RetentionEnforcer:
         self._config, self._statistics = config, statistics
         self._left: Iterator[tuple[GroupId, PartitionState]] | None = None
         self._began_boot_ns: int | None = None
-        """None: the first pass waits as long as any other. A start has let threads find out where
-        cold data ends, and it is not the loop that should wait for that."""
+        """None: the first pass waits as long as any other. At a start, threads find out where cold
+        data ends; the loop should not have to wait for that."""
         self.sizes: Mapping[str, TopicSize] = {}
         self._adding: dict[str, TopicSize] = {}
         self.rates = GrowthRates()
@@ -195,7 +195,7 @@ class RetentionEnforcer:
         self._topics_seen = -1
 
     def tick(self, now: Now) -> None:
-        """Go on with the pass over all partitions, or begin one if it is time. Call it often."""
+        """Continue the pass over all partitions, or begin one if it is time. Call it often."""
         if self._left is None:
             if self._began_boot_ns is None:
                 self._began_boot_ns = now.boot_ns
@@ -214,7 +214,7 @@ class RetentionEnforcer:
                 return
             try:
                 self._look(*found, now)
-            except ColdDamaged as damage:  # mended by whoever looks after that; then it is due
+            except ColdDamaged as damage:  # the repair task replaces it; then it is due
                 self._statistics.damaged_cold.append((damage.uid, damage.base))
             if self._groups.now().boot_ns >= until_ns or len(self._under_way) >= UNDER_WAY_MAX:
                 return
@@ -263,7 +263,7 @@ class RetentionEnforcer:
         return self._rules[name]
 
     def _done(self, uid: int, log_start: int, outcome: Outcome) -> None:
-        """What was refused, or may yet come true, is looked at again in the next pass."""
+        """What was refused, or may still be applied, is checked again in the next pass."""
         self._under_way.discard(uid)
         if isinstance(outcome, Done):
             error, start = DELETE_RECORDS_RESULT.unpack(outcome.result)

@@ -1,21 +1,21 @@
-"""Moving data out of the log into the cold store, so that segments of the log can go.
+"""Moving data out of the log into the cold store, so that segments of the log can be retired.
 
-Theory of operation. What lies below the log window is settled: partition by partition, the batches
-that lie there are read from the log, checked, given their offsets and epochs, and appended to the
-partition's cold data, all of it in a thread and no faster than the bucket allows: slowly where
-the log is little longer than it should be, so that a burst is not held up by what can wait, and as
-fast as the disk where it has become twice as long. When that is durable, the loop drops them from
-the partition's index, so that readers find them in the cold store. A pass over all partitions that
-has found nothing more below a segment makes that segment the bound for retiring.
+Theory of operation. Data below the log window is tiered: partition by partition, its batches are
+read from the log, checked, given their offsets and epochs, and appended to the partition's cold
+data. A thread does all of it, no faster than the token bucket allows: slowly while the log is a
+little longer than it should be, so that a burst is not slowed by work that can wait, and as fast as
+the disk once it is twice as long. When the copies are durable, the loop drops the batches from the
+partition's index, so that readers find them in the cold store. When a pass over all partitions
+finds nothing more below a segment, that segment becomes the bound for retiring.
 
-All partitions share the log, so a pass goes in steps of a few megabytes of it, and in each from
-partition to partition: the log is read once, in large pieces, not batch by batch for each of them.
-Where there are so many partitions that a step would give each of them an fdatasync for next to
-nothing, the whole pass is one step, and each batch, or run of them, is read by itself.
+All partitions share the log, so a pass proceeds in steps of a few megabytes of the log, and within
+each step from partition to partition: the log is read once, in large pieces, not batch by batch for
+each partition. With so many partitions that a step would give each an fdatasync for next to
+nothing, the whole pass is one step, and each batch, or run of batches, is read by itself.
 
-A batch that cannot be read here is asked of a peer, by its offsets (broker.transfer), and the
-partition goes on behind it. Cold data of deleted partitions, and files that lie wholly below their
-partition's first offset, go here as well.
+A batch that cannot be read here is requested from a peer, by its offsets (broker.transfer), and the
+partition continues behind it. This module also removes cold data of deleted partitions, and files
+that lie wholly below their partition's first offset.
 """
 
 from collections import deque
@@ -42,27 +42,28 @@ from storage.format import OFFSET_BITS, Place, place_of
 from storage.log.wal import Wal
 
 JOB_BYTES: Final = 4 * 1024 * 1024
-"""Copied by one job of the thread: what a peer's question for cold data may have to wait for."""
+"""Copied by one job of the thread; a peer's request for cold data may have to wait this long."""
 LOOKS_PER_TICK: Final = 2000
-"""Partitions looked at in one tick."""
+"""Partitions checked in one tick."""
 STEP_BYTES: Final = 16 * 1024 * 1024
-"""Of the log, settled for all partitions before the next ones: NearbyReader keeps as much."""
+"""Length of a step: this much of the log is tiered for all partitions before it moves on;
+NearbyReader holds as much."""
 STEPPED_MAX: Final = 64
-"""Partitions in a pass that goes in steps."""
+"""Most partitions in a pass that proceeds in steps."""
 BATCH_BYTES: Final = 2048
-"""What a batch costs the thread besides its bytes, in bytes: it counts for the bucket."""
+"""Cost of a batch beside its bytes, in bytes; charged to the bucket."""
 TIDY_EVERY_NS: Final = 1_000 * MS
 SECURED_AT_ONCE: Final = 32
-"""Partitions whose cold data is made sure of by one job, each with a file to be walked and an
+"""Partitions whose cold data one job makes durable, each with a file to be read through and an
 fdatasync."""
 RETRY_NS: Final = 5_000 * MS
-"""After the disk was found full."""
+"""Pause after the disk was found full."""
 EVERYTHING: Final = place_of(1 << 31, 0)
-"""Above every place of the log."""
+"""Above every position of the log."""
 
 
 class PeerData(Protocol):
-    """Fetches from peers what cannot be read here (broker.transfer.sink)."""
+    """Requests from peers what cannot be read here (broker.transfer.sink)."""
 
     def request_data(
         self, group: GroupId, uid: int, start: int, end: int, *, repairs: bool
@@ -74,14 +75,14 @@ class TieringStatistics:
     bytes_tiered: int = 0
     batches_tiered: int = 0
     damaged: int = 0
-    """Batches that could not be read, and were asked of peers."""
+    """Batches that could not be read, and were requested from peers."""
     dropped: int = 0
-    """Deleted partitions whose cold data went."""
+    """Deleted partitions whose cold data was removed."""
 
 
 @attrs.define(eq=False)
 class _Whole:
-    """All of one group's data, or what lies below a place, before passes go on."""
+    """Moving all of one Paxos group's data, or what lies below a place, before passes continue."""
 
     group: GroupId
     left: deque[int]
@@ -90,8 +91,8 @@ class _Whole:
 
 
 class Tiering:
-    """`segments` says of a partition when its segments are ended; `suspect` is told of places in
-    the log that are not what was written."""
+    """`segments` says when a partition's cold segments are ended; `suspect` is called with
+    positions in the log where something else stands than was written."""
 
     def __init__(
         self,
@@ -110,29 +111,29 @@ class Tiering:
         self.segments, self._journal = segments, journal
         self.peer_data: PeerData | None = None
         self.held: set[GroupId] = set()
-        """Groups whose state is on its way here: their data is not settled by passes."""
+        """Paxos groups whose state is being transferred here: passes leave their data alone."""
         self.clear_below = wal.kept().start
-        """What lay in segments below this one has been settled; see `read_from`."""
+        """The contents of segments below this one have been tiered; see `read_from`."""
         self._cut = self.clear_below
         self._left: deque[tuple[GroupId, int]] = deque()
         self._below = place_of(self._cut, 0)
-        """Where the step of a pass ends that `_left` is of."""
+        """Where the present step of the pass, which `_left` belongs to, ends."""
         self._nearby = NearbyReader(wal)
         self._stepped = False
-        """Whether the pass goes in steps: only then do its reads lie as close as NearbyReader's
-        pieces need it."""
+        """Whether the pass proceeds in steps: only then are its reads close enough for
+        NearbyReader's pieces."""
         self._complete = True
         self._busy = False
         self._unsure = deque(cold.uids())
-        """Their cold data is as a start has found it. Nothing leaves the log before it is durable;
-        and the thread is the one to find out where it ends, which takes long in large files."""
+        """Their cold data is as the start found it. Nothing leaves the log before it is durable;
+        and the thread should find out where it ends, which takes long in large files."""
         self._not_before_ns = self._now_ns = 0
         self._wholes: deque[_Whole] = deque()
         self._early: dict[tuple[GroupId, int], Place] = {}
-        """What passes would come to later: of these partitions, what lies below a place."""
+        """What passes would only do later: for these partitions, tier what lies below a place."""
         self._ending: set[int] = set()
         self._waiting: dict[int, int] = {}
-        """Partitions that wait for data of a peer, and up to which offset."""
+        """Partitions that wait for a peer's data, and up to which offset."""
         self._tidied_ns = 0
         self._to_tidy: deque[tuple[GroupId, int]] = deque()
         self.statistics = TieringStatistics()
@@ -140,7 +141,7 @@ class Tiering:
     # -- on the loop --------------------------------------------------------------------------
 
     def tick(self, now_ns: int, window_start: int) -> None:
-        """Go on with what is to be done; `window_start`: the lowest segment of the log window."""
+        """Do some of what is due; `window_start`: the lowest segment of the log window."""
         self._now_ns = now_ns
         if now_ns - self._tidied_ns >= TIDY_EVERY_NS:
             self._tidied_ns = now_ns
@@ -164,9 +165,9 @@ class Tiering:
             self._go_on()
 
     def read_from(self) -> int:
-        """The lowest segment that batches are still read from. Some may lie below what passes have
-        found to be clear: what was written long before it was applied, as its group had no majority
-        or the state below it came from a peer."""
+        """The lowest segment that batches are still read from. Some batches may lie below what
+        passes have cleared: those written long before they were applied, because their group had no
+        majority or the state below them came from a peer."""
         if self.clear_below <= self._wal.kept().start:
             return self.clear_below
         places = (machine.needed_from() for machine in self._machines.values())
@@ -174,15 +175,15 @@ class Tiering:
         return min(chain(numbers, (self.clear_below,)))
 
     def tier_all(self, group: GroupId, done: Callable[[], None]) -> None:
-        """Move all of the group's data out of the log, then call back. Until `release` no pass
-        touches the group any more."""
+        """Move all of the group's data out of the log, then call back. No pass touches the group
+        before `release`."""
         self.held.add(group)
         machine = self._machines.get(group)
         left = deque(machine.partitions if machine else ())
         self._wholes.append(_Whole(group, left, EVERYTHING, done))
 
     def release(self, group: GroupId) -> None:
-        """The state that was on its way is here, or is not coming."""
+        """The transferred state has arrived, or will not come."""
         self.held.discard(group)
         self._wholes = deque(one for one in self._wholes if one.group != group)
 
@@ -194,21 +195,21 @@ class Tiering:
             self._tiered(state, end)
 
     def not_fetched(self, uid: int) -> None:
-        """No peer has it: the next pass finds what is still needed."""
+        """No peer has it: the next pass finds out what is still needed."""
         self._waiting.pop(uid, None)
 
     def tier_below(self, group: GroupId, below: Place) -> None:
-        """What the group has in the log below a place is not to be relied on there."""
+        """The group's data in the log below a place is not reliable there: move it."""
         machine = self._machines.get(group)
         if machine is not None:
             self._wholes.append(_Whole(group, deque(machine.partitions), below, _do_nothing))
 
     def tier_early(self, group: GroupId, uid: int, below: Place) -> None:
-        """Move what the partition has in the log below a place, though the log has room for it."""
+        """Move what the partition has in the log below a place, even if the log has room for it."""
         self._early[group, uid] = below
 
     def end_file(self, uid: int) -> None:
-        """Nothing more is to be appended to the partition's last file."""
+        """Append nothing more to the partition's last file."""
         if uid not in self._ending:
             self._ending.add(uid)
             self._worker.submit(
@@ -294,7 +295,8 @@ class Tiering:
         self._worker.submit(partial(self._cold.secure, some), secured)
 
     def _is_done(self, group: GroupId, uid: int, below: Place, *, passing: bool) -> bool:
-        """Whether nothing of the partition is to be settled, or not now; else a piece of it is."""
+        """Whether nothing of the partition is to be tiered, or not now; otherwise start on a piece
+        of it."""
         state = self._state(group, uid)
         if state is None:
             return True
@@ -304,7 +306,7 @@ class Tiering:
             return False
         end = self._cold.end(uid)
         if end is not None and end > state.index_start:
-            self._tiered(state, end)  # it is there already: from before a restart, or a peer
+            self._tiered(state, end)  # it is already there: from before a restart, or from a peer
         plan = state.copy_plan(below)
         if plan is None:
             return True
@@ -316,7 +318,7 @@ class Tiering:
             self._want(group, uid, *missing)
             return True
         self._busy = True
-        # Where the cold data ends below what there is, all of it was deleted.
+        # If the cold data ends before the first batch, all of it has been deleted.
         drops_first = end is not None and end < plan.bases[0]
         segments = self.segments(uid)
         log: LogReader = self._nearby if passing and self._stepped else self._wal
@@ -340,7 +342,7 @@ class Tiering:
             self._want(group, state.uid, copied.damaged_from, copied.damaged_to)
 
     def _refused(self, error: StorageError) -> None:
-        """What was written before the disk was full is found by the next try."""
+        """What was written before the disk was full is found by the next attempt."""
         if not isinstance(error, DiskFull):
             raise error
         self._busy = False
@@ -352,14 +354,14 @@ class Tiering:
             state.mark_tiered(end)
 
     def _want(self, group: GroupId, uid: int, start: int, end: int) -> None:
-        """Get from a peer what is missing between the cold data and the log."""
+        """Request from a peer what is missing between the cold data and the log."""
         self._waiting[uid] = end
         self._complete = False
         assert self.peer_data is not None
         self.peer_data.request_data(group, uid, start, end, repairs=False)
 
     def _tidy(self) -> None:
-        """Files that hold only what was deleted go."""
+        """Remove files that hold only deleted data."""
         if not self._to_tidy:
             for uid in self._cold.uids():
                 if self._is_gone(uid):
@@ -381,7 +383,7 @@ class Tiering:
 
     def _copy(self, log: LogReader, plan: Plan, segments: Segments, *, drops_first: bool) -> Copied:
         copied = copy(log, plan, JOB_BYTES)
-        # What a peer sent may have been waiting here when this was planned: it is there by now.
+        # Data from a peer may have been waiting when this was planned; by now it is written.
         end = self._cold.end(plan.uid) or 0
         if drops_first and end < plan.bases[0]:
             self._cold.drop(plan.uid)
@@ -400,4 +402,4 @@ def _do_nothing() -> None:
 
 
 def _nothing(_result: object) -> None:
-    """What was done says nothing."""
+    """The job has no result."""

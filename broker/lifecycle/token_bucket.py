@@ -1,4 +1,4 @@
-"""A rate limit: a token bucket that may be overdrawn once, because a batch is never cut in two."""
+"""A rate limit: a token bucket that may be overdrawn once, because a batch is never split."""
 
 import attrs
 
@@ -7,7 +7,7 @@ NS_PER_S = 1_000_000_000
 
 @attrs.define(eq=False)
 class TokenBucket:
-    """`bytes_per_s` in the long run, and no more than `burst_bytes` above it; 0: without limit."""
+    """`bytes_per_s` in the long run, and at most `burst_bytes` above that; 0: no limit."""
 
     bytes_per_s: int
     burst_bytes: int
@@ -18,7 +18,7 @@ class TokenBucket:
         self._level = self.burst_bytes
 
     def open(self, now_ns: int, share: float = 1.0) -> bool:
-        """Whether something may be taken now; `share` of the rate held since the last call."""
+        """Whether something may be taken now; `share` of the rate applied since the last call."""
         if not self.bytes_per_s:
             return True
         gained = (now_ns - self._filled_ns) * self.bytes_per_s * share / NS_PER_S

@@ -1,4 +1,3 @@
-"""Idempotent producers as the master meets them: ids, connections, sequences with gaps, producers
-that nobody knows, and the validation of their batches. What is replicated of them is in
-state_machine/.
+"""Idempotent producers as the master sees them: ids, connections, sequence gaps, unknown producers,
+and the validation of their batches. Their replicated state is in state_machine/.
 """

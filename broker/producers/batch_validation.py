@@ -1,18 +1,17 @@
-"""What is read of a producer's batch before it is appended, where, and by which rules.
+"""Which checks a producer's batch undergoes before it is appended, where, and by which rules.
 
-The node that a client talks to reads every record (`wire.records.validation`). Small batches, which
-is nearly all, are read on the loop; what would hold that up for milliseconds, or turns out to be
-large when it is decompressed, is read aside. One thread does that, one batch after the other: so at
-any time at most one batch of a node is being decompressed aside, and at most `unpacked_bytes_max`
-of memory (broker.requests.request_memory) is used for it, however many clients send large ones.
-Those that wait are frames of connections that are not read meanwhile (`Reply.stop_reading`), one
-for each: so nothing that a client sent later can overtake a batch that is still being read, and
-what waits is bounded.
+The node that a client talks to reads every record (`wire.records.validation`). Small batches,
+nearly all of them, are read on the loop; batches that would block it for milliseconds, or turn out
+to be large when decompressed, are read in the background. One thread does that, one batch at a
+time: so at most one batch of a node is being decompressed there, using at most `unpacked_bytes_max`
+of memory (broker.requests.request_memory), however many clients send large ones. Waiting batches
+are frames of connections that are not read meanwhile (`Reply.stop_reading`), one per connection: so
+nothing that a client sent later overtakes a batch that is still being read, and the queue is
+bounded.
 
-A node that is sent a batch by another one (`runtime.engine.forwarding`) checks what it says in its
-header again, and its records where that can be done on the loop. A larger one it takes on the
-other's word: nodes crash, and links corrupt bytes, which the checksum tells; nodes do not make
-things up.
+A node that gets a batch from another one (`runtime.engine.forwarding`) checks its header again, and
+its records if that can be done on the loop. For a larger one it trusts the other node: nodes crash,
+and links corrupt bytes, which the checksum detects; nodes do not invent things.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,15 +44,16 @@ from wire.records.validation import READABLE, Rules, check_records
 ON_LOOP_RECORDS_MAX: Final = 2_000
 """About a millisecond."""
 ON_LOOP_BYTES_MAX: Final = 1024 * 1024
-"""Of a compressed batch, and of what is in it: one or two milliseconds, gzip three."""
+"""Size of a compressed batch, and of its contents: one or two milliseconds, three with gzip."""
 RECORDS_MAX: Final = 1_000_000
-"""In one batch: about a second aside. Java's producer splits what is refused as too large."""
+"""In one batch: about a second in the background. Java's producer splits batches refused as too
+large."""
 
 
 def rules_of(configs: Mapping[str, str], now: Now) -> Rules:
-    """What a topic with these settings asks of records that come now.
+    """What a topic with these settings demands of records that arrive now.
 
-    A clock that is not trusted refuses nobody: the refusal would be final.
+    With a clock that is not trusted nothing is refused by its time: the refusal would be final.
     """
     earliest_ms, latest_ms = READABLE.earliest_ms, READABLE.latest_ms
     if now.trusted and configs.get(TIMESTAMP_TYPE) != LOG_APPEND_TIME:
@@ -67,15 +67,15 @@ def rules_of(configs: Mapping[str, str], now: Now) -> Rules:
 
 
 def check_on_loop(batch: Batch, rules: Rules) -> int | None:
-    """The greatest timestamp of its records; None: it has to be read aside.
+    """The greatest timestamp of its records; None: it has to be read in the background.
 
     Raises:
-        BatchError: as `check_records`; MESSAGE_TOO_LARGE for more than anybody wants to read.
+        BatchError: as `check_records`; MESSAGE_TOO_LARGE for more records than are allowed at all.
     """
     count = batch.header.record_count
     if count > ON_LOOP_RECORDS_MAX:
         if count * RECORD_BYTES_MIN > DECOMPRESSED_BYTES_MAX:
-            raise BatchError(ErrorCode.INVALID_RECORD, f"{count} records are in no batch")
+            raise BatchError(ErrorCode.INVALID_RECORD, f"{count} records cannot be in one batch")
         many = COMPACTED_RECORDS_MAX if rules.keyed else RECORDS_MAX
         if count > many:
             what = f"{count} records in one batch, {many} are allowed"
@@ -95,7 +95,7 @@ def check_in_background(
     rest: Callable[[], None],
     bytes_max: int = DECOMPRESSED_BYTES_MAX,
 ) -> int:
-    """The greatest timestamp of its records, however long it takes.
+    """The greatest timestamp of its records, however long that takes.
 
     Raises:
         BatchError: as `check_records`.
@@ -107,7 +107,7 @@ def check_in_background(
 def check_forwarded(batch: Batch) -> None:
     """
     Raises:
-        BatchError: no node that reads what it is sent has sent this.
+        BatchError: if no node that checks what it receives can have sent this.
     """
     if batch.header.attributes & TRANSACTIONAL_BIT:
         raise BatchError(ErrorCode.INVALID_RECORD, "a transaction's")

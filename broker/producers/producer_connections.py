@@ -1,12 +1,13 @@
-"""Which idempotent producers have a connection to this node, so that they can be redirected softly.
+"""Which idempotent producers have a connection to this node, so that a redirect can spare them a
+pause.
 
-A Kafka client that is told of a new leader by an error backs off for 100 ms. Told of it beside a
-success (KIP-951's field, which allows that), librdkafka moves without any pause, if it has a
-connection to the new leader; else it sits on its messages for up to a second (seen with 2.16). So
-while the old master still forwards, the new one says of each command whether its producer has been
-here, and only then the old one names the new leader in its answer. A writer
-(`broker.state_machine.writer_state`) is a producer like any other here, one that has the same id
-after a restart.
+A Kafka client that learns of a new leader from an error backs off for 100 ms. Told of it with a
+success (KIP-951's field allows that), librdkafka moves without a pause if it has a connection to
+the new leader; otherwise it holds its messages for up to a second (seen with 2.16). So while the
+old master still forwards, the new one reports for each command whether its producer has been here,
+and only then does the old one name the new leader in its answer. A writer
+(`broker.state_machine.writer_state`) is a producer like any other here, except that it has the same
+id after a restart.
 """
 
 from collections import Counter
@@ -19,13 +20,13 @@ NO_PRODUCER: Final = -1
 
 
 class ProducerConnections:
-    """Producer ids by connection: each connection is of the last one that produced on it."""
+    """Producer ids by connection: each connection belongs to the last one that produced on it."""
 
     def __init__(self) -> None:
         self._connections: Counter[int] = Counter()
 
     def changed(self, before: int, after: int) -> None:
-        """A connection was the producer's `before`, and is now that of `after`."""
+        """A connection was the producer `before`'s, and now is `after`'s."""
         if before != NO_PRODUCER:
             self._connections[before] -= 1
             if not self._connections[before]:

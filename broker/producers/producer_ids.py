@@ -1,8 +1,8 @@
-"""Ids for idempotent producers (KIP-98): a block at a time from the registry, handed out here.
+"""Ids for idempotent producers (KIP-98), allocated in blocks by the registry and handed out here.
 
-Ids are unique because the registry hands out every block once (KIP-730); what is left of a block is
-lost with the process, which costs nothing out of 2^63. Many clients that start at the same moment
-are served by one allocation.
+Ids are unique because the registry allocates every block once (KIP-730); the rest of a block is
+lost with the process, which costs nothing out of 2^63. One allocation serves many clients that
+start at the same moment.
 """
 
 from collections import deque
@@ -17,12 +17,12 @@ from paxos.ids import MS, NodeId
 
 BLOCK_IDS: Final = 1_000
 WAITING_MAX: Final = 10_000
-"""The most requests waiting for a block; one more has to retry."""
+"""Most requests that wait for a block; further ones have to retry."""
 WAIT_NS: Final = 2_000 * MS
 """Clients retry by themselves, but only after half a second."""
 
 Use = Callable[[int | None], None]
-"""Told the id, or None where none could be had. It must not raise."""
+"""Called with the id, or None where none was available in time. It must not raise."""
 
 
 class ProducerIds:

@@ -1,16 +1,16 @@
-"""Batches that came before their predecessors, and how long a producer is told to be patient.
+"""Batches that arrive before their predecessors, and how long their producer is asked to retry.
 
-A producer has up to five batches under way. When masters move, the first may be refused by a node
-that is no master yet, or has died, while the second is already with the next one, who knows the
-leader's name before the first is sent again. The log refuses such a batch (protocol.md [R16]); it
-is not appended. But OUT_OF_ORDER_SEQUENCE_NUMBER is not the answer: librdkafka takes it as a reason
-to begin a new epoch, for all partitions, and sends under that epoch once more what it has no answer
-for, in any of them: what was appended already is then appended twice. (Found by the test of a node
-with amnesia: a duplicate, and then librdkafka's own account of how it came to that.)
+A producer has up to five batches in flight. When masters move, the first may be refused by a node
+that is not master yet, or has died, while the second already reaches the next master, whose name
+the producer learnt before it retried the first. The log refuses such a batch (protocol.md [R16]);
+it is not appended. But OUT_OF_ORDER_SEQUENCE_NUMBER would be the wrong answer: librdkafka takes it
+as a reason to begin a new epoch, for all partitions, and resends under it whatever has no answer
+yet, in any of them: what was already appended is then appended twice. (Found by the test of a node
+with amnesia: a duplicate, and librdkafka's own log of how it happened.)
 
-So the producer is told to try again, until the predecessor has had the time to arrive. Only a gap
-that stays is told as what it is, and one that is no wonder: where a batch was refused for good (it
-was too large, say), nothing will come that could close it.
+So the producer is told to retry until the predecessor has had time to arrive. Only a gap that
+persists is reported as one; so is one that was to be expected: after a batch was refused for good
+(say, too large), nothing will come that could close the gap.
 """
 
 from typing import Final
@@ -18,32 +18,32 @@ from typing import Final
 from paxos.ids import MS
 
 PATIENCE_NS: Final = 3_000 * MS
-"""Clients send again after at most a second. Much longer, and a producer that has given the
-predecessor up would lose time."""
+"""Clients retry after at most a second. If this were much longer, a producer that has given up on
+the predecessor would lose time."""
 FORGET_NS: Final = 60_000 * MS
-"""A gap after that long is another one."""
+"""A gap seen after this long is a new one."""
 GAPS_MAX: Final = 10_000
-"""Above this the oldest is forgotten: its producer has to wait once more."""
+"""Beyond this the oldest is forgotten: its producer has to wait once more."""
 
 
 class SequenceGaps:
     def __init__(self) -> None:
         self._since: dict[tuple[int, int], int] = {}
         self._refused: dict[int, int] = {}
-        """Per partition: when a batch was last refused finally."""
+        """Per partition: when a batch was last refused for good."""
 
     def __len__(self) -> int:
         return len(self._since)
 
     def refused(self, uid: int, now_ns: int) -> None:
-        """A batch for this partition will not come again."""
+        """A batch for this partition was refused for good and will not come again."""
         self._refused.pop(uid, None)
         if len(self._refused) >= GAPS_MAX:
             del self._refused[next(iter(self._refused))]
         self._refused[uid] = now_ns
 
     def may_close(self, producer_id: int, uid: int, now_ns: int) -> bool:
-        """Whether a gap in what this producer sends to this partition is still young."""
+        """Whether the gap in this producer's sequence for this partition is still young."""
         if now_ns - self._refused.get(uid, -PATIENCE_NS) < PATIENCE_NS:
             return False
         key = (producer_id, uid)

@@ -1,19 +1,19 @@
-"""Producers that a partition does not know, and that do not begin at 0.
+"""Producers that a partition does not know, and whose first sequence number is not 0.
 
 They continue from somewhere: from an earlier topic of this name, or from before the partition
 forgot them. Kafka lets an unknown producer begin anywhere. Here that alone would not be safe: a
 batch may be chosen whose predecessor is not, because the master died between the two; appended as a
-beginning it would precede what is sent again (found by the swarm: seed 22 with brokers).
+beginning, it would precede the retried one (found by the swarm: seed 22 with brokers).
 
-So the log refuses such a batch at first. When the master sees the refusal, everything before it has
-been applied or is lost. If the producer is still unknown, the master records that the producer
+So the log refuses such a batch at first. By the time the master sees the refusal, everything before
+the batch has been applied or is lost. If the producer is still unknown, the master records that it
 begins here, under its epoch, and proposes the batch again. Only the batch that was refused first is
 a beginning; those behind it follow it, or are refused.
 
-A predecessor may also have gone to the previous master, and be on its way here by another
-connection. So a new master waits first, as long as for any gap, and its answer is one that clients
-retry (`broker.producers.sequence_gaps`): from when it became master, or from when it saw the batch
-first, if masters change more quickly.
+A predecessor may also have been sent to the previous master, and be on its way here through another
+connection. So a new master first waits as long as for any gap, with an answer that clients retry
+(`broker.producers.sequence_gaps`): from when it became master, or from when it first saw the batch,
+if masters change more quickly.
 """
 
 from collections.abc import Mapping
@@ -40,9 +40,9 @@ class UnknownProducers:
         self._gaps = gaps
         self._machines = machines
         self._since: dict[GroupId, tuple[int, int]] = {}
-        """Of each group: its epoch, and when we heard of it."""
+        """Per Paxos group: its epoch, and when this node learnt of it."""
         self._under_way: set[tuple[int, int]] = set()
-        """Producer id and partition uid; each waits for the log."""
+        """Producer ids and partition uids whose admission waits for the log."""
 
     def masters_changed(self, now: Now) -> None:
         for group in self._machines:
@@ -52,14 +52,14 @@ class UnknownProducers:
                 self._since[group] = (epoch, now.boot_ns)
 
     def is_unknown(self, place: PartitionPlace, producer_id: int) -> bool:
-        """Whether the partition does not know this producer, as far as it is applied here."""
+        """Whether the partition, as applied here, does not know this producer."""
         machine = self._machines.get(place.group)
         state = None if machine is None else machine.partitions.get(place.uid)
         return state is None or producer_id not in state.producers
 
     def may_begin(self, place: PartitionPlace, header: BatchHeader) -> bool:
         """The log has refused this batch of an unknown producer. True if it should be proposed
-        again: the producer begins with it, or with one that came before it."""
+        again: the producer begins with it, or with an earlier one."""
         group, groups = place.group, self._groups
         if not groups.acting(group) or not groups.caught_up(group):
             return False

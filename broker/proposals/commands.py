@@ -1,8 +1,8 @@
 """Commands inside an entry: length, kind, body, one after the other (E2: an entry carries many).
 
-The encoding of an entry's payload, version 1. A command lies entirely in one buffer, or its head
-(everything before the record batch) is one buffer and the batch the next: that is how a produced
-batch travels from the client's frame into the log without a copy.
+This is the encoding of an entry's payload, version 1. A command lies entirely in one buffer, or its
+head (everything before the record batch) is one buffer and the batch the next: that is how a
+produced batch travels from the client's frame into the log without a copy.
 """
 
 import struct
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from paxos.entry import Buffer
 
 SMALL_BYTES: Final = 8 * 1024
-"""Below this a command is joined into one buffer: copying it is cheaper than a longer writev."""
+"""Smaller commands are joined into one buffer: copying is cheaper than a longer writev."""
 
 HEAD: Final = struct.Struct(">IB")
 RECORDS_HEAD: Final = struct.Struct(">IBI")
@@ -33,27 +33,29 @@ class CommandKind(IntEnum):
     CONSUMER_GROUP = 2
     """A command of the consumer group coordinator."""
     REGISTRY = 3
-    """A command of the registry; only in the registry group."""
+    """A command of the registry; only in the registry's Paxos group."""
     DELETE_RECORDS = 4
     """Partition uid, then the offset below which records go (KIP-107)."""
     FENCED = 5
-    """Epoch of the mastership that decided it, kind and body of a command: refused in any other."""
+    """The epoch of the mastership that decided on a command, and its kind and body: refused in any
+    other epoch."""
     ADMIT = 6
-    """Partition uid, id, epoch and first sequence number of a producer that it does not know: it
-    begins there (`broker.producers.unknown_producers`)."""
+    """Partition uid, and id, epoch and first sequence number of a producer unknown to the
+    partition: it begins there (`broker.producers.unknown_producers`)."""
 
 
 _RECORDS: Final = int(CommandKind.RECORDS)
-"""Looked up once: a member of an enum costs as much as a slice."""
+"""Looked up once: access to an enum's member costs as much as a slice."""
 _NONE: Final = (0, 0, 0)
 
 FENCEABLE: Final = frozenset(
     {CommandKind.CONSUMER_GROUP, CommandKind.DELETE_RECORDS, CommandKind.ADMIT}
 )
-"""What a mastership decides on its own; a registry's command says itself what it was made for."""
+"""Kinds that a mastership decides on its own; a registry command says itself what it was based
+on."""
 
 TRIMS: Final = frozenset({CommandKind.DELETE_RECORDS})
-"""What makes room, or will: taken also where the disk is nearly full."""
+"""Commands that free space, now or later: accepted even when the disk is nearly full."""
 
 
 class CommandError(ValueError):
@@ -61,7 +63,7 @@ class CommandError(ValueError):
 
 
 class Command(NamedTuple):
-    """One parsed command; `at` is the place of `body` counted from the first payload byte."""
+    """One parsed command; `at` is the position of `body`, counted from the first payload byte."""
 
     kind: int
     uid: int
@@ -70,7 +72,7 @@ class Command(NamedTuple):
 
 
 def records(uid: int, batch: memoryview) -> tuple[Buffer, ...]:
-    """A RECORDS command. A large batch is kept, not copied: its memory must stay unchanged."""
+    """A RECORDS command. A large batch is referenced, not copied: its memory must not change."""
     size = len(batch)
     head = RECORDS_HEAD.pack(4 + size, CommandKind.RECORDS, uid)
     if size <= SMALL_BYTES:
@@ -87,8 +89,8 @@ def trims(chunk: Buffer) -> bool:
 def fenced(epoch: int, command: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
     """The command, to be applied under this epoch of the lease or not at all.
 
-    Wherever it has been meanwhile (a queue, a link, a slot that a later master finds): another
-    master has answered clients since, and it would undo what they were told (protocol.md F1).
+    It may have been delayed anywhere (a queue, a link, a slot that a later master finds): meanwhile
+    another master has answered clients, and it would undo what they were told (protocol.md F1).
     """
     chunk = b"".join(command)
     kind, body = chunk[HEAD.size - 1], chunk[HEAD.size :]
@@ -98,13 +100,13 @@ def fenced(epoch: int, command: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
 
 
 def is_fenced(chunk: Buffer) -> bool:
-    """Whether the command that begins with this buffer is of use to this mastership only."""
+    """Whether the command that begins with this buffer is valid for one mastership only."""
     return len(chunk) >= HEAD.size and chunk[HEAD.size - 1] == CommandKind.FENCED
 
 
 def delete_records(uid: int, before: int) -> tuple[Buffer, ...]:
-    """A DELETE_RECORDS command. EVERYTHING, all that is there when it is applied, is in old logs
-    only: nobody can have decided on what comes after his decision."""
+    """A DELETE_RECORDS command. EVERYTHING (all there is when it is applied) occurs only in old
+    logs: nobody can decide on records that come after the decision."""
     body = _DELETE_RECORDS.pack(uid, before)
     return (HEAD.pack(len(body), CommandKind.DELETE_RECORDS) + body,)
 
@@ -162,7 +164,7 @@ def parse_admit(body: memoryview) -> tuple[int, int, int, int]:
 
 
 def alone(payload: Buffer) -> bool:
-    """Whether the first command of an entry's payload is its only one."""
+    """Whether an entry's payload consists of a single command."""
     size = len(payload)
     return size < HEAD.size or HEAD.unpack_from(payload)[0] + HEAD.size >= size
 
@@ -170,7 +172,7 @@ def alone(payload: Buffer) -> bool:
 def parse(chunks: tuple[Buffer, ...]) -> list[Command]:
     """The commands of an entry's payload, in order, as views into `chunks`.
 
-    Every replica does this for every entry: a command takes one `unpack` and one slice.
+    Every replica does this for every entry: one `unpack` and one slice per command.
 
     Raises:
         CommandError: if the payload is malformed.
@@ -187,18 +189,18 @@ def parse(chunks: tuple[Buffer, ...]) -> list[Command]:
             if kind == _RECORDS and UID_BYTES <= size <= left + UID_BYTES:  # nearly always
                 body, at = at + RECORDS_HEAD.size, at + HEAD.size + size
                 command = (kind, uid, chunk[body:at], base + body)
-                found.append(tuple.__new__(Command, command))  # half of what Command() takes
+                found.append(tuple.__new__(Command, command))  # half the time of Command()
                 continue
             size, kind, uid, body = _head(chunk, at, end)
             if size <= end - body:
                 at = body + size
                 command = (kind, uid, chunk[body:at], base + body)
             elif body == end and (large := next(rest, None)) is not None and len(large) == size:
-                base += end  # its batch is the next buffer
+                base += end  # the batch is the next buffer
                 at = end = size
                 command = (kind, uid, memoryview(large), base)
             else:
-                raise CommandError(f"a command says {size} bytes, {end - body} are left")
+                raise CommandError(f"a command claims {size} bytes, {end - body} are left")
             found.append(Command(*command))
         base += end
     return found
@@ -208,7 +210,7 @@ def _head(chunk: memoryview, at: int, end: int) -> tuple[int, int, int, int]:
     """Size of the body, kind and partition uid of the command at `at`, and where its body begins.
 
     Raises:
-        CommandError: if it is cut short.
+        CommandError: if the command is cut short.
     """
     if end - at >= RECORDS_HEAD.size:
         size, kind, uid = RECORDS_HEAD.unpack_from(chunk, at)

@@ -1,14 +1,14 @@
-"""Small commands are proposed all together, not in two alternating halves (group commit).
+"""Small commands are proposed all together instead of in two alternating halves (group commit).
 
 Clients that wait for their answers ask again as soon as they have them. If everything is proposed
-as early as possible, they end up in two halves: one is on its way to a quorum while the other is
+as early as possible, they split into two halves: one is on its way to a quorum while the other is
 answered and asks again. Each half then costs an entry in every group, a sync on every node and all
-the messages for these. When many were answered together it pays to wait: until nothing is in
-flight, and for those that will ask again. Latency improves as well, because there it consists of
-this work (measured: docs/performance.md).
+messages for these. When many were answered together it pays to wait: until nothing is in flight,
+and for those that are about to ask again. Latency improves as well, because this work dominates it
+(measured: docs/performance.md).
 
-If few are answered together nothing waits. Large commands never wait, nor do those of a group that
-is being handed over; and nothing waits for longer than `WAITS_NS_MAX`.
+If few are answered together, nothing waits. Large commands never wait, nor do those of a group that
+is being handed over; and nothing waits longer than `WAITS_NS_MAX`.
 """
 
 from collections.abc import Iterable
@@ -19,47 +19,47 @@ import attrs
 from paxos.ids import MS, Now
 
 TOGETHER_MIN: Final = 4
-"""So many commands answered together make it likely that as many come back together."""
+"""This many commands answered together make it likely that as many come back together."""
 BYTES_MAX: Final = 256 * 1024
 SMALL_BYTES: Final = 32 * 1024
-"""Queued commands of so many bytes, or of so many each, go at once: moving them is the work, not
-proposing them."""
+"""Queued commands of this many bytes in all, or each on average, are proposed at once: moving them
+is the work, not proposing them."""
 EXPECTED_SHARE: Final = 0.95
-"""Part of the answered clients: a few may have no further request."""
+"""Share of the answered clients to wait for: a few may have no further request."""
 UNDER_WAY_SHARE: Final = 0.1
-"""Part of those answered together: so few late ones delay nothing."""
+"""Share of those answered together: as few as this still in flight delay nothing."""
 WAITS_NS_MAX: Final = 10 * MS
 """Nothing waits for a quorum that takes longer than this."""
 AGAIN_NS_MAX: Final = 3 * MS
 AGAIN_SHARE: Final = 0.6
-"""Of the time from a proposal to its answers: where that takes long the machine is slow, or much is
-under way, and those who were answered are slower to ask again, too."""
+"""Share of the time from a proposal to its answers: where that takes long, the machine is slow or
+much is in flight, and the answered clients ask again more slowly, too."""
 
 
 class Queued(Protocol):
-    """What we need of an intake: the commands in it that wait to be proposed."""
+    """What we need of an intake: its commands that wait to be proposed."""
 
     @property
     def waiting(self) -> tuple[int, int]:
-        """How many, and their bytes."""
+        """Their number, and their bytes."""
         ...
 
 
 @attrs.define(eq=False)
 class GroupCommit:
-    """What all groups of a node have under way, and whether to propose now."""
+    """What all Paxos groups of a node have in flight, and whether to propose now."""
 
     again_ns: int = 1 * MS
-    """How long answered clients have to ask again, at least; 0: nothing ever waits here."""
+    """The least time that answered clients have to ask again; 0: nothing ever waits here."""
     under_way: int = 0
-    """Commands that were proposed and not answered yet."""
+    """Commands proposed and not answered yet."""
     waits: bool = False
-    """What `should_wait` said last."""
+    """The last result of `should_wait`."""
     _together: int = 0
-    """Answered since the last proposal: one client that asks on and on is no crowd."""
+    """Answered since the last proposal: one client that keeps asking is no crowd."""
     _proposed: bool = False
     _proposed_boot_ns: int = 0
-    """The first proposal since something was answered."""
+    """Time of the first proposal since something was answered."""
     _patience_ns: int = 0
     """How long the clients answered last have to ask again."""
     _answered_boot_ns: int = 0
@@ -74,7 +74,7 @@ class GroupCommit:
             self._proposed_boot_ns = now.boot_ns
 
     def forgotten(self, count: int) -> None:
-        """Proposed commands whose fate will not be known here."""
+        """The outcome of so many proposed commands will not be known here."""
         self.under_way -= count
 
     def answered(self, now: Now, count: int) -> None:
@@ -89,7 +89,7 @@ class GroupCommit:
         self._together += count
 
     def should_wait(self, now: Now, intakes: Iterable[Queued]) -> bool:
-        """Whether what is queued had better wait; asked again at the end of each round."""
+        """Whether to hold back what is queued; asked again at the end of each round."""
         together = self._together >= TOGETHER_MIN and self.again_ns > 0
         self.waits = together and self._wait(now, intakes)
         if not self.waits:

@@ -1,6 +1,6 @@
-"""The way of a command into a group's log: queue, propose, wait until applied, answer once.
+"""The way of a command into a Paxos group's log: queue, propose, wait until applied, answer once.
 
-One Intake per group and node, pure: time comes in, effects go out. It decides, for each command,
+One Intake per group and node, pure: time comes in, effects go out. For each command it chooses
 between proposing here, forwarding to the node the group is being handed to (E17), queueing for a
 group that is just being handed to us, and "ask there". What was proposed is never answered with a
 definite failure (protocol.md section 4); what was forwarded once is never forwarded again.
@@ -24,12 +24,12 @@ from paxos.replica import Replica
 from paxos.step import Step
 
 JOINED_BYTES_MAX: Final = 4096
-"""Commands of up to so many bytes on average are joined into one buffer when they share an entry:
-every later step has less to do, which is worth more than copying them again."""
+"""Commands of up to this many bytes on average are joined into one buffer when they share an entry:
+it spares every later step work, which is worth more than one copy."""
 
 
 class FailureReason(Enum):
-    """Why a command was not carried out here. Only UNKNOWN may yet come true."""
+    """Why a command was not carried out here. Only with UNKNOWN may it still be applied."""
 
     NOT_MASTER = "not master"
     UNKNOWN = "unknown"
@@ -38,11 +38,11 @@ class FailureReason(Enum):
 
 @attrs.define
 class Done:
-    """Chosen, applied in order, and we were still acting when we looked (R14)."""
+    """Chosen, applied in order, and this node was still acting when that was checked (R14)."""
 
     result: bytes
     at_home: bool = False
-    """Another node did it, and has a connection of this very producer's
+    """Another node did it, and has a connection of this very producer
     (broker/producers/producer_connections.py)."""
 
 
@@ -59,30 +59,30 @@ Outcome: TypeAlias = Done | NotDone
 
 @attrs.define(eq=False)
 class Pending:
-    """One command on its way; `done` is called exactly once. Where commands are many, a class of
-    its own has `done` as a method, and saves two objects for each."""
+    """One command under way; `done` is called exactly once. For frequent commands, a subclass has
+    `done` as a method, which saves two objects each."""
 
     chunks: tuple[Buffer, ...]
     size: int
     done: Callable[[Outcome], None]
     since_boot_ns: int = 0
     anywhere: bool = False
-    """Whether it goes to the master where that is another node, though nothing is being handed. An
-    ordered one does from a node that has handed the group over, and from no other."""
+    """Whether to forward it to the master, wherever that is, even without a handover. An ordered
+    command is forwarded only by a node that has handed the group over."""
 
     ordered: ClassVar[bool] = False
-    """Whether it must not overtake others of its client on any way there is."""
+    """Whether it must not overtake others of its client, whatever way it takes."""
     forwarded_in: ClassVar[bool] = False
-    """Whether another node forwarded it, and gets it back rather than that it is forwarded again:
-    it may meet those behind it on their way here."""
+    """Whether another node forwarded it: it is returned there rather than forwarded again, where it
+    might meet those behind it on their way here."""
 
     def overtakes(self) -> bool:
-        """Whether one that its client sent before it was refused since it came."""
+        """Whether a command that its client sent earlier was refused after this one arrived."""
         return False
 
 
 def _payload(batch: list[Pending]) -> tuple[Buffer, ...]:
-    """What they are together: one buffer, where they are small."""
+    """Their payload as an entry: one buffer if they are small."""
     chunks = tuple(chain.from_iterable([pending.chunks for pending in batch]))
     count = len(batch)
     if count == len(chunks) > 1 and sum(map(len, chunks)) <= count * JOINED_BYTES_MAX:
@@ -93,23 +93,24 @@ def _payload(batch: list[Pending]) -> tuple[Buffer, ...]:
 HANDING: Final = 1
 ORDERED: Final = 2
 FIRST: Final = 4
-"""What a forwarded command says of itself, as a number (runtime/peers/peers.py)."""
+"""A flag of a forwarded command, as a number (runtime/peers/peers.py)."""
 LATE: Final = 8
 """Set by the receiving node: the client no longer waits."""
 
 
 @attrs.frozen
 class Forward:
-    """Send this command to `to` over the peer link; its answer comes back by `settle`."""
+    """Send this command to `to` over the peer link; its answer comes back through `settle`."""
 
     to: NodeId
     pending: Pending
     handing: bool
-    """The group is being, or has just been, handed to `to`: it should wait for it if need be."""
+    """The group is being, or has just been, handed to `to`: the command should wait for it
+    there."""
     ordered: bool = False
-    """Once `to` has refused one of these, it refuses those behind it, too ..."""
+    """Once `to` has refused one of these, it also refuses those behind it ..."""
     first: bool = False
-    """... up to the next that says that nothing is under way before it."""
+    """... up to the next one that says that nothing is in flight before it."""
 
     @property
     def flags(self) -> int:
@@ -131,7 +132,7 @@ class _ForwardedOut(Pending):
 
 
 class _ForwardedIn(Pending):
-    """A command that came from another node, and is not to be overtaken."""
+    """A command from another node that must not be overtaken."""
 
     ordered = forwarded_in = True
     anywhere = False
@@ -150,7 +151,7 @@ class _ForwardedIn(Pending):
 
 
 FORWARD_AGAIN_NS: Final = 20 * MS
-"""Before what a node has refused is sent to that node again."""
+"""How long before commands are sent again to a node that has refused one."""
 FORWARD_PATIENCE_NS: Final = 3_000 * MS
 """How long a command may look for its master."""
 COMMAND_BYTES_MAX: Final = 20 * 1024 * 1024
@@ -166,12 +167,12 @@ class _Route(NamedTuple):
 
 
 class Intake:
-    """`gathering` is told what is under way; a node's intakes share theirs.
+    """`group_commit` is told what is in flight; a node's intakes share theirs.
 
-    Ordered commands leave in the order in which they came, whatever way they take (protocol.md
-    F4). What is abroad (forwarded, and not heard of yet) is not overtaken by what goes another way,
-    and takes its old place here where it comes back undone. Where an outcome is no success, what
-    waits here of the same client and partition is refused as well (`overtakes`).
+    Ordered commands leave in the order in which they came, whatever way they take (protocol.md F4).
+    A command that is abroad (forwarded, outcome unknown) is not overtaken by one that goes another
+    way, and takes its old place here if it comes back undone. If an outcome is not a success,
+    waiting commands of the same client and partition are refused as well (`overtakes`).
     """
 
     def __init__(
@@ -186,9 +187,9 @@ class Intake:
         self.proposed: dict[Slot, tuple[Entry, list[Pending]]] = {}
         self.proposed_bytes = 0
         self.forwards: list[Forward] = []
-        """To be sent by the shell after each call; it empties the list."""
+        """For the shell to send after each call; it empties the list."""
         self.suspect = False
-        """Something was refused: perhaps something that waits would overtake it."""
+        """Something was refused: a waiting command might overtake it."""
         self.closed = False
         self.forwarded = self.forwarded_bytes = self._forwarded_number = 0
         self._forwarded_to: NodeId = NOBODY
@@ -196,9 +197,9 @@ class Intake:
         self._returned_by: NodeId = NOBODY
         self._again_at = 0
         self._turned_away: set[NodeId] = set()
-        """Nodes of whose commands one was refused, and who may not know it yet."""
+        """Nodes that had a command refused and may not know it yet."""
         self._declined_until = 0
-        """The master keeps the group that we asked for: it need not be waited for."""
+        """The master keeps the group that we asked for: no need to wait for it until then."""
         self._grace_to: NodeId = NOBODY
         self._grace_until = 0
         self._handing: NodeId | None = None
@@ -206,7 +207,7 @@ class Intake:
     # -- commands in --------------------------------------------------------------------------
 
     def submit(self, now: Now, pending: Pending, *, anywhere: bool = False) -> None:
-        """A command from a client of this node; `anywhere` asks to forward it to the master."""
+        """A command from a client of this node; `anywhere`: forward it to the master if need be."""
         pending.since_boot_ns = now.boot_ns
         replica = self.replica
         if replica.handover is None and self._handing is None and replica.acting(now):
@@ -224,7 +225,7 @@ class Intake:
             self.enqueue(pending)
 
     def _route(self, now: Now, pending: Pending) -> _Route | None:
-        """Where a command has to go now; None: no node is known that would take it."""
+        """Where a command has to go now; None: no node is known that would accept it."""
         replica = self.replica
         target = replica.forwarding_to(now)
         fenced = is_fenced(pending.chunks[0])
@@ -248,7 +249,7 @@ class Intake:
         return None
 
     def _sent(self, now: Now, pending: Pending, route: _Route) -> bool:
-        """Forward a command; False if it has to wait, for what it must not overtake or for room."""
+        """Forward a command; False if it has to wait, for room or for one it must not overtake."""
         to, handing = route
         if not pending.ordered:
             self.forwards.append(Forward(to, pending, handing))
@@ -267,13 +268,14 @@ class Intake:
         return True
 
     def _may_follow(self, to: NodeId, size: int) -> bool:
-        """On one link nothing overtakes; what waits there is bounded like what is undecided."""
+        """Nothing overtakes on one link; what is queued there is bounded like undecided
+        commands."""
         fits = self.forwarded_bytes + size <= self.config.undecided_bytes_max
         return to == self._forwarded_to and fits
 
     def on_forward_outcome(self, forwarded: _ForwardedOut, outcome: Outcome) -> None:
-        """What has become of a forwarded command. Who refuses one as not the master refuses those
-        behind it, too, so they all can take their places again."""
+        """The outcome of a forwarded command. A node that refuses one as not the master refuses
+        those behind it, too, so they can all take their places again."""
         self.forwarded -= 1
         undone = type(outcome) is NotDone and outcome.why is FailureReason.NOT_MASTER
         if undone and not self.closed:
@@ -287,7 +289,7 @@ class Intake:
 
     def _take_back(self, now: Now) -> None:
         self._again_at = now.boot_ns + FORWARD_AGAIN_NS
-        self.suspect = True  # they were not here when it was looked last
+        self.suspect = True  # they were not here at the last check
         returned, self._returned = sorted(self._returned, key=lambda one: -one.number), []
         for forwarded in returned:
             pending = forwarded.pending
@@ -312,9 +314,9 @@ class Intake:
         first: bool = True,
         late: bool = False,
     ) -> None:
-        """A command another node forwarded; `handing`: it is handing the group to us just now. If
-        it is `late` its client was told that nobody knows, and has sent it again elsewhere. One
-        with a `refusal` is not taken anyway, nor those behind it."""
+        """A command that another node forwarded; `handing`: it is just handing the group to us.
+        With `late`, its client was told that the outcome is unknown, and has retried elsewhere.
+        With a `refusal` neither it nor those behind it are accepted."""
         if ordered:
             if first:
                 self._turned_away.discard(origin)
@@ -337,7 +339,7 @@ class Intake:
             self.adopted_bytes += pending.size
 
     def enqueue(self, pending: Pending) -> None:
-        """Let it wait for the next `flush`, which asks again whether we are the master."""
+        """Let it wait for the next `flush`, which checks again whether this node is the master."""
         size = self.queue_bytes + pending.size
         if size > self.config.refuse_bytes_max and self.queue:
             pending.done(NotDone(FailureReason.OVERLOADED, self.replica.me))
@@ -360,28 +362,28 @@ class Intake:
 
     @property
     def busy(self) -> bool:
-        """Whether `flush` has anything to look at."""
+        """Whether `flush` has anything to do."""
         waits = self.queue or self.adopted or self._returned
         return bool(waits) or self.replica.handover is not None
 
     @property
     def backlogged(self) -> bool:
-        """Whether those who produce to this group should wait before they send more."""
+        """Whether producers to this group should wait before they send more."""
         return self.queue_bytes + self.forwarded_bytes > self.config.backlog_bytes
 
     @property
     def room(self) -> int:
-        """How many bytes may come before it is crowded; 0 until much of a crowd has gone."""
+        """How many bytes may come before it is backlogged; 0 until much of a backlog is done."""
         waiting, limit = self.queue_bytes + self.forwarded_bytes, self.config.backlog_bytes
         return limit - waiting if waiting <= limit // 2 else 0
 
     @property
     def waiting(self) -> tuple[int, int]:
-        """The commands that are still to be proposed here, and their bytes."""
+        """The number of commands still to be proposed here, and their bytes."""
         return len(self.queue), self.queue_bytes
 
     def flush(self, now: Now, step: Step) -> None:
-        """Propose what is queued, as far as the window allows; call at the end of each round."""
+        """Propose what is queued, as far as the window allows; call it at the end of each round."""
         replica = self.replica
         if self._returned and not self.forwarded:
             self._take_back(now)
@@ -419,15 +421,15 @@ class Intake:
             self.proposed_bytes += entry.size
 
     def _look_for_outbid(self, now: Now) -> None:
-        """Proposed at an older ballot of ours, and not found at this one: others may yet choose it,
-        and nothing that waits may go before it is known to its client."""
+        """Commands proposed at an older ballot of ours and not found at this one may still be
+        chosen through others; nothing that waits may precede them before their client knows."""
         if next(reversed(self.proposed)) >= self.replica.proposer.next:
             self.forget_proposed(now)
             self._drop_overtakers()
 
     def _doubt_proposed(self, now: Now) -> None:
-        """One is not known to be done: then those behind it, proposed already, are told the same.
-        They may be in the log without it; their client sends both again, in order."""
+        """The outcome of one is unknown: then those behind it that are already proposed get the
+        same answer. They may be in the log without it; their client retries both, in order."""
         for _, batch in self.proposed.values():
             for index, pending in enumerate(batch):
                 if pending.overtakes():
@@ -449,7 +451,7 @@ class Intake:
             one.done(NotDone(FailureReason.OVERLOADED, self.replica.me))
 
     def _send_queued(self, now: Now) -> None:
-        """Forward what waits here, as far as nothing is overtaken; refuse what nobody takes."""
+        """Forward what waits here, as long as nothing is overtaken; refuse what no node accepts."""
         queued, self.queue, self.queue_bytes = self.queue, deque(), 0
         blocked = False
         while queued:
@@ -458,7 +460,7 @@ class Intake:
             if route is None:
                 self._return_to_senders([pending], FailureReason.NOT_MASTER, now)
                 continue
-            fenced = route.to == self.replica.me  # of use to nobody else: it waits
+            fenced = route.to == self.replica.me  # valid for this node only: it waits
             if fenced or (blocked and pending.ordered) or not self._sent(now, pending, route):
                 blocked = blocked or not fenced
                 self.queue.append(pending)
@@ -487,7 +489,7 @@ class Intake:
     # -- answers ------------------------------------------------------------------------------
 
     def applied(self, now: Now, slot: Slot, entry: Entry, results: list[bytes]) -> None:
-        """The state machine has applied `slot`; `results` are those of its commands in order."""
+        """The state machine has applied `slot`; `results` are its commands' results, in order."""
         waiting = self.proposed.pop(slot, None)
         if waiting is None:
             return
@@ -504,7 +506,7 @@ class Intake:
 
     @property
     def rests(self) -> bool:
-        """Whether `tick` has nothing to look at: nobody waits here, and no handover goes on."""
+        """Whether `tick` has nothing to do: nothing waits here, and no handover is going on."""
         return not (
             self.queue
             or self.proposed
@@ -515,7 +517,7 @@ class Intake:
         )
 
     def tick(self, now: Now) -> None:
-        """Answer what can no longer be answered well: we are not master any more, or never were."""
+        """Answer what no longer has a prospect: this node is not master any more, or never was."""
         replica = self.replica
         self.handover_seen(now)
         if self.queue and not replica.acting(now) and replica.handover is None:
@@ -537,7 +539,7 @@ class Intake:
         self._return_to_senders(adopted, FailureReason.NOT_MASTER, now)
 
     def close(self, now: Now) -> None:
-        """This node gives the group up: whoever waits is told, once."""
+        """This node gives the group up: everything that waits is answered, once."""
         self.closed = True
         returned = [one.pending for one in sorted(self._returned, key=lambda one: one.number)]
         queued = [*returned, *self.queue, *self.adopted]
@@ -547,8 +549,8 @@ class Intake:
         self.forget_proposed(now)
 
     def forget_proposed(self, now: Now) -> None:
-        """Nobody can say any more what has become of what we proposed. Call it as well when the
-        group's state came from a peer: slots that it covers are not applied here."""
+        """The outcome of what we proposed can no longer be known. Also call it when the group's
+        state came from a peer: slots that it covers are not applied here."""
         proposed, self.proposed, self.proposed_bytes = self.proposed, {}, 0
         for _, batch in proposed.values():
             self.group_commit.forgotten(len(batch))
@@ -560,7 +562,7 @@ class Intake:
         self._return_adopted(now)
 
     def handover_seen(self, now: Now) -> None:
-        """Call after each step: if a handover ended well, forward to its target for a while."""
+        """Call it after each step: if a handover succeeded, forward to its target for a while."""
         replica = self.replica
         if replica.handing_to is not None:
             self._handing = replica.handing_to

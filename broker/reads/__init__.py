@@ -1,3 +1,3 @@
-"""From an offset, or a time, to buffers: in memory, in the log, in cold segments. What has to wait
-for the disk is read by a thread.
+"""From an offset, or a time, to buffers: in memory, in the log, in cold segments. A thread reads
+what has to wait for the disk.
 """

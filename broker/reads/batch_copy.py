@@ -1,5 +1,5 @@
 """Batches of a partition read from the log, with their offsets and epochs: for the cold store, and
-for a peer. What to copy is noted on the loop, which knows the index; copying may be done anywhere.
+for a peer. The loop, which knows the index, plans what to copy; any thread may copy.
 """
 
 from collections.abc import Sequence
@@ -19,32 +19,32 @@ from wire.records.batch import PATCHED_BYTES, checked_head
 GAP_BYTES_MAX: Final = 16 * 1024
 SPAN_BYTES_MAX: Final = 1024 * 1024
 JOIN_BELOW_BYTES: Final = 2048
-"""A batch of fewer bytes is joined with its head: its bytes are cheaper to copy than to mention."""
+"""Smaller batches are joined with their heads: copying is cheaper than a separate reference."""
 PIECE_BYTES: Final = 1024 * 1024
 PIECES_MAX: Final = 17
-"""16 MiB of the log, which need not begin where a piece does."""
+"""16 MiB of the log, which need not begin at a piece's border."""
 
 _Row: TypeAlias = tuple[int, int, int, int, int, int]
-"""Of CopyPlan.batches."""
+"""A row of CopyPlan.batches."""
 PLACE: Final = 3
 SIZE: Final = 4
 
 
 def whole(one: Written) -> Batch:
-    """In memory of its own, for as long as it takes."""
+    """A copy in its own memory, which may be kept."""
     base, end, max_timestamp_ms, chunks = one
     return Batch(base, end, max_timestamp_ms, b"".join(chunks))
 
 
 @attrs.frozen
 class Copied:
-    """What could be read; behind that, the batch that could not, by its place and its offsets.
+    """What could be read; then the batch that could not, by its place and its offsets.
 
-    The batches are views of memory that the log's readers share: keep them for one job.
+    The batches are views of memory that the log's readers share: keep them for one job only.
     """
 
     batches: Sequence[Written]
-    """Heads written anew, and behind them what the log has."""
+    """Rewritten heads, each followed by the log's bytes."""
     size: int
     damaged: Place | None = None
     damaged_from: int = 0
@@ -52,13 +52,13 @@ class Copied:
 
 
 class NearbyReader:
-    """Reads a region of the log in large pieces and keeps the latest of them: for who reads one
-    partition's batches in it, then the next one's, and so on. One thread's."""
+    """Reads a region of the log in large pieces and keeps the latest of them: for reading one
+    partition's batches in it, then the next one's, and so on. Not thread-safe."""
 
     def __init__(self, log: LogReader) -> None:
         self._log = log
         self._pieces: dict[int, bytes | None] = {}
-        """By their number in the log; None: one that cannot be read in one go."""
+        """By their number in the log; None: one that cannot be read as a whole."""
 
     def forget(self) -> None:
         self._pieces.clear()
@@ -82,18 +82,18 @@ class NearbyReader:
         except KeyError:
             pass
         while len(self._pieces) >= PIECES_MAX:
-            del self._pieces[next(iter(self._pieces))]  # what was read first
+            del self._pieces[next(iter(self._pieces))]  # the one read first
         try:
             piece = bytes(self._log.read_span(number * PIECE_BYTES, PIECE_BYTES))
-        except StorageError:  # damage, or a segment ends here: whoever is concerned will see
+        except StorageError:  # damage, or a segment ends here: the actual read will see
             piece = None
         self._pieces[number] = piece
         return piece
 
 
 def copy(log: LogReader, plan: CopyPlan, bytes_max: int) -> Copied:
-    """Read the first of the planned batches, one at least and as many as fit, or up to the first
-    that cannot be read; any thread."""
+    """Read planned batches from the first on, at least one and as many as fit, or up to one that
+    cannot be read. May run in any thread."""
     rows: list[_Row] = []
     left = bytes_max
     for row in plan.batches():

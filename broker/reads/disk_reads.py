@@ -1,9 +1,9 @@
-"""Reads from disk for fetches whose data is not in memory: in a thread, while the loop continues.
+"""Disk reads for fetches whose data is not in memory: in a thread, while the loop continues.
 
-The reads of one request are one job, and few jobs are in the thread at a time: so little memory is
-held, and while a disk hangs the other jobs wait here, where they are counted and time out. A fetch
-that was answered meanwhile no longer wants them. A job returns what it has read as it is, errors
-included, and the reader interprets them.
+The reads of one request are one job, and only few jobs are with the thread at a time: so little
+memory is held, and while a disk hangs, the other jobs wait here, where they are counted and time
+out. A fetch that was answered meanwhile no longer wants its job. A job returns what it read as it
+is, errors included, and the reader interprets it.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ from paxos.entry import Buffer
 from storage.errors import StorageError
 
 WITH_THE_THREAD_MAX: Final = 2
-"""It has something to do while the loop hears of the last job."""
+"""So that the thread has something to do while the loop handles the last result."""
 
 Given: TypeAlias = dict[Key, "Got | StorageError"]
 
@@ -40,14 +40,15 @@ class DiskReads:
         self._waiting: deque[_Job] = deque()
         self._given = 0
         self.jobs = 0
-        """Ever."""
+        """Jobs so far."""
 
     def __len__(self) -> int:
         return len(self._waiting) + self._given
 
     def read(self, missing: Sequence[Missing], done: Callable[[Given], None]) -> Callable[[], None]:
-        """Have all of it read, and `done` told on the loop; what is returned gives that up. How
-        many wait here is bounded by who may wait for them (broker.delayed.delayed_fetches)."""
+        """Have all of it read, and call `done` on the loop; the returned function cancels the job.
+        The number of waiting jobs is bounded by the parked fetches
+        (broker.delayed.delayed_fetches)."""
         job = _Job(missing, done)
         self._waiting.append(job)
         self.jobs += 1
@@ -73,7 +74,7 @@ class DiskReads:
 
 
 def _read_all_of(job: _Job) -> Given:
-    """In the thread; nothing, if nobody wants it any more."""
+    """Runs in the thread; returns nothing if the job was cancelled."""
     return _read(job.missing)
 
 
@@ -95,7 +96,7 @@ def read_waiting(
     offset: int,
     bytes_max: int,
 ) -> tuple[Sequence[Buffer], int]:
-    """What a fetch gets in the end; for programs without a loop, which may wait for the disk."""
+    """What a fetch finally gets; for programs without a loop, which may wait for the disk."""
     given: Given = {}
     while True:
         reader = Reader(tail, log, statistics, given)

@@ -1,22 +1,22 @@
 """From batches in memory and on disk to the buffers of a fetch response.
 
 A fetch gets whole batches, from the one that contains its offset on. Their first 16 bytes (base
-offset and leader epoch, outside the CRC) are written new; the rest goes out as it came in. Small
+offset and leader epoch, outside the CRC) are rewritten; the rest goes out as it came in. Small
 batches are joined, because copying them is cheaper than an iovec each; a large one costs a head of
 16 bytes and a view.
 
-What the memory tail does not hold is read from the log. A partition's batches lie there between
+What the in-memory tail does not hold is read from the log. There a partition's batches lie between
 those of all others: neighbours are read in one go where the gap between them costs less than
 another read. One request reads a bounded number of bytes, so that a consumer that starts at the
-beginning does not hold up the loop, and what its next request is going to read can be begun while
-this one's answer is under way. What comes from the disk is checked against the batch's CRC.
+beginning does not block the loop, and what its next request will need can be read while this answer
+is on its way. Data from the disk is checked against the batch's CRC.
 
-Nothing here waits for the disk. What is not in memory is `missing`: counted as if it were read, so
-that all of a request is found at once; whoever has had it read (broker.reads.disk_reads) reads
-again with what was `given` to him.
+Nothing here waits for the disk. What is not in memory is `missing`: counted as if it had been read,
+so that one pass finds everything that a request needs; the caller has it read
+(broker.reads.disk_reads) and then reads again with the result as `given`.
 
-What has left the log is in the cold store, one partition's batches in a row and with offset and
-epoch written in already: it is checked there, and goes out as it is.
+What has left the log is in the cold store: one partition's batches in a row, with offset and epoch
+already written in. It is checked there, and goes out as it is.
 """
 
 import struct
@@ -37,18 +37,18 @@ from wire.codec.primitives import Buffer
 from wire.records.batch import LOG_OVERHEAD_BYTES, MAGIC, PATCHED_BYTES, parse_header, patched_head
 
 BATCHES_MAX: Final = 4_096
-"""Of one partition in one answer: bounds the time tiny batches take."""
+"""Batches of one partition in one answer: bounds the time that tiny batches take."""
 LOG_BYTES_MAX: Final = 1024 * 1024
-"""Read from the log for one request, gaps included; soft: one batch is always read."""
+"""Read from the log for one request, gaps included; soft: at least one batch is always read."""
 LOG_READS_MAX: Final = 64
 """Spans read from the log for one request."""
 GAP_BYTES_MAX: Final = 16 * 1024
-"""A gap up to this is read and thrown away: about the cost of a read on its own. Segments are
-further apart than this in the numbering of positions, so no span crosses their border."""
+"""A gap up to this size is read and thrown away: that costs about as much as a separate read.
+Positions in different segments are further apart than this, so no span crosses a border."""
 
 Got: TypeAlias = memoryview | list[memoryview]
 Key: TypeAlias = tuple[int, int]
-"""Of the log: -1 and the position. Of the cold store: the partition and the offset."""
+"""In the log: -1 and the position. In the cold store: the partition and the offset."""
 _LOG: Final = -1
 NOTHING_GIVEN: Final[Mapping[Key, "Got | StorageError"]] = {}
 
@@ -60,8 +60,8 @@ _COVERED_FROM: Final = 21
 
 
 class UnreadableError(Exception):
-    """A batch that should be in the log cannot be read, or is not what was written. `position`: in
-    the log, where it lies there."""
+    """A batch that should be in the log cannot be read, or is not what was written. `position` is
+    its place in the log, if it lies there."""
 
     def __init__(self, reason: str, position: int | None = None) -> None:
         super().__init__(reason)
@@ -69,19 +69,19 @@ class UnreadableError(Exception):
 
 
 class _NotHereError(Exception):
-    """It is among what is missing."""
+    """The batch is among those that are missing."""
 
 
 @attrs.frozen
 class Missing:
-    """What `read`, in any thread, is to get; `key` says what it is."""
+    """Something that `read`, in any thread, will get; `key` says what it is."""
 
     key: Key
     read: Callable[[], "Got"]
 
 
 class Reader:
-    """For one request, whose budget of log reads it keeps."""
+    """Reads for one request, and keeps its budget of log reads."""
 
     def __init__(
         self,
@@ -96,16 +96,16 @@ class Reader:
         self._given = given
         self.missing: list[Missing] = []
         self.got: dict[Key, Got | StorageError] = {}
-        """What was here: it is `given` to who reads again, for it may not be in memory then."""
+        """What was in memory: `given` again to the next reader, because it may be gone by then."""
         self._bytes_left = LOG_BYTES_MAX
         self._reads_left = LOG_READS_MAX
         self._served: tuple[PartitionState, int, Buffer] | None = None
-        """The first partition that had something: the number of the batch behind what was served,
-        or, from the cold store, the end of what was served."""
+        """The first partition that had something, and where what was served ends: the number of the
+        next batch or, in the cold store, an offset."""
 
     @property
     def disk_bytes(self) -> int:
-        """How much of what was read came from the disk, not from the end of the log."""
+        """How many of the bytes read came from the disk, not from the end of the log."""
         return LOG_BYTES_MAX - self._bytes_left
 
     def read(
@@ -113,9 +113,9 @@ class Reader:
     ) -> tuple[Sequence[Buffer], int]:
         """Batches from the one with `offset` on: their buffers, ready to be sent, and their size.
 
-        `bytes_max` is kept, except for a first batch that is larger where `at_least_one` asks for
-        it (KIP-74). `offset` must be in the partition, or its end, where there is nothing. Nothing,
-        too, where the first one is missing.
+        `bytes_max` is respected, except for a first batch that is larger where `at_least_one` asks
+        for it (KIP-74). `offset` must be in the partition, or its end, where there is nothing. The
+        result is also empty if the first batch is missing.
 
         Raises:
             UnreadableError: if the first batch cannot be read.
@@ -146,7 +146,7 @@ class Reader:
         return outgoing(partition, first, batches), sum(map(len, batches))
 
     def read_soon(self, partition: PartitionState, offset: int, bytes_max: int) -> None:
-        """Have the disk begin with what `read` with the same arguments will read first, if it is
+        """Have the disk start on what `read` with the same arguments would read first, if that is
         the first that its request reads."""
         if not partition.log_start <= offset < partition.next_offset:
             return
@@ -179,8 +179,8 @@ class Reader:
     def batch(
         self, partition: PartitionState, number: int
     ) -> tuple[Callable[[], memoryview], bool]:
-        """Gets one batch as its producer sent it; whether that may wait for the disk, so that it is
-        for another thread. It raises StorageError and UnreadableError."""
+        """A function that gets one batch as its producer sent it, and whether it may wait for the
+        disk and so needs another thread. It raises StorageError and UnreadableError."""
         try:
             (batch,) = self._batches(partition, number, number + 1, at_least_one=True)
         except _NotHereError:
@@ -194,8 +194,8 @@ class Reader:
         """Whole batches, as they go out; none if the budget does not allow it.
 
         Raises:
-            UnreadableError: if the first one cannot be read, or is not there at all.
-            _NotHereError: it is missing.
+            UnreadableError: if the first one cannot be read, or does not exist.
+            _NotHereError: if it is missing.
         """
         uid, cold = partition.uid, partition.cold
         affordable = min(bytes_max, self._bytes_left)
@@ -274,7 +274,7 @@ class Reader:
             except UnreadableError as error:
                 self._statistics.damaged_reads += 1
                 self._statistics.damaged_at.append(start)
-                if batches or waits:  # served up to the damage; the next fetch begins with it
+                if batches or waits:  # served up to the damage, with which the next fetch begins
                     break
                 raise UnreadableError(f"partition {partition.uid}: {error}") from error
             at = run
@@ -300,7 +300,7 @@ class Reader:
 
 
 def _size(given: "Got | StorageError") -> int:
-    """0: an error, which says itself what it is of."""
+    """0 for an error, which says itself what it is about."""
     return len(given) if isinstance(given, memoryview) else 0
 
 
@@ -316,7 +316,7 @@ def _checked(log: AppliedLog, position: int, size: int) -> memoryview:
 
 
 def _within(spans: list[memoryview], bytes_max: int, *, at_least_one: bool) -> list[memoryview]:
-    """As many of them as fit: when they were read, there may have been more room."""
+    """As many of them as fit: there may have been more room when they were read."""
     count = 0
     for span in spans:
         bytes_max -= len(span)
@@ -327,8 +327,8 @@ def _within(spans: list[memoryview], bytes_max: int, *, at_least_one: bool) -> l
 
 
 def _numbers(partition: PartitionState, offset: int, bytes_max: int) -> tuple[int, int]:
-    """The batches from the one with `offset` on that fit: the first, which is below those of the
-    index where it lies in the cold store, and the one behind the last."""
+    """The batches that fit, from the one with `offset` on: the first number, which lies below those
+    of the index if the batch is in the cold store, and the number after the last."""
     index = partition.index
     first = index.find(offset)
     if first < index.first:
@@ -339,8 +339,8 @@ def _numbers(partition: PartitionState, offset: int, bytes_max: int) -> tuple[in
 def _places(
     partition: PartitionState, first: int, stop: int, bytes_left: int
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """Positions and sizes of the batches `first` to `stop` - 1 as far as the budget goes, of one in
-    any case."""
+    """Positions and sizes of the batches `first` to `stop` - 1 as far as the budget goes, of at
+    least one."""
     affordable = partition.index.within(first, max(0, bytes_left))
     stop = min(stop, max(first + 1, affordable))  # a request may name a partition many times
     return partition.index.places(first, stop)
@@ -349,7 +349,7 @@ def _places(
 def _run(
     positions: Sequence[int], sizes: Sequence[int], at: int, bytes_left: int
 ) -> tuple[int, int]:
-    """Neighbours read in one go, from `at` on: where the next one is, and where they end."""
+    """Neighbours read in one go, from `at` on: the number of the next batch, and where they end."""
     start = positions[at]
     end = start + sizes[at]
     run = at + 1
@@ -364,7 +364,7 @@ def _run(
 
 
 def _end_of(span: memoryview) -> int:
-    """The offset behind the last of its batches."""
+    """The offset after the last of its batches."""
     at = end = 0
     while at < len(span):
         header = parse_header(span, at)
@@ -374,7 +374,7 @@ def _end_of(span: memoryview) -> int:
 
 
 def _before(spans: list[memoryview], end: int) -> list[memoryview]:
-    """The batches with offsets below `end`: another node has told us of more than we know."""
+    """The batches with offsets below `end`: another node's copy may reach further than ours."""
     kept = []
     for span in spans:
         at = 0
@@ -391,9 +391,10 @@ def _before(spans: list[memoryview], end: int) -> list[memoryview]:
 
 
 def _intact(batch: memoryview) -> bool:
-    """Whether the batch has the length and the checksum it says; validated when it came in.
+    """Whether the batch has the length and the checksum it claims; it was validated when it came
+    in.
 
-    The format's byte is the only one that is neither covered by the checksum nor written by us.
+    The magic byte is the only one that is neither covered by the checksum nor written by us.
     """
     length, magic, crc = _CHECKED_HEAD.unpack_from(batch)
     whole = length + LOG_OVERHEAD_BYTES == len(batch) and magic == MAGIC

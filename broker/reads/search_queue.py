@@ -1,9 +1,9 @@
-"""Searches that take too long for the loop: done in the background, one piece at a time, in turns.
+"""Searches that take too long for the loop: done in the background, one piece at a time, in turn.
 
-Searching requests take turns: the next piece of one goes to the worker, and after it the next
-request is served. So only one batch is held and decompressed at any time, however many search, and
-a large request delays the others by one batch. A search that does not end in time gets a time-out:
-it has no answer before it has the right one.
+Searching requests take turns: after one request's next piece of work, the worker gets the next
+request's. So only one batch is held and decompressed at any time, however many requests search, and
+a large request delays the others by one batch. A search that does not end in time is answered with
+a time-out: there is no answer before the right one is found.
 """
 
 from collections import deque
@@ -21,25 +21,25 @@ from wire.records.batch import DECOMPRESSED_BYTES_MAX, BatchError
 from wire.records.times import Timed
 
 WAITING_MAX: Final = 1_000
-"""Requests that search."""
+"""Most requests that may search at the same time."""
 
 
 class Searching(Protocol):
-    """A request that was not answered yet. No method may raise."""
+    """A request that has not been answered yet. No method may raise."""
 
     def next_work(self) -> Work | None:
-        """What is to be done for it next; None: it has answered."""
+        """The next piece of work for it; None: it has answered."""
 
     def heard(self, outcome: Timed | Exception | None) -> bool:
-        """What has come of the work: whether it has answered now."""
+        """Take the result of the work; returns whether it has answered now."""
 
     def expired(self) -> None:
-        """It must answer with what there is."""
+        """Its time is over: it must answer with what there is."""
 
 
 @attrs.define(eq=False)
 class _Turn:
-    """Its pace is that of the worker: asked in the worker's thread."""
+    """Also its pace: called in the worker's thread."""
 
     searching: Searching
     rest: Callable[[], None]
@@ -70,7 +70,7 @@ class SearchQueue:
         return self._waiting >= WAITING_MAX
 
     def add(self, searching: Searching, wait_ms: int) -> None:
-        """Give it turns until it has answered; not while `full`."""
+        """Give it turns until it has answered; must not be `full`."""
         assert not self.full
         turn = _Turn(searching, self._background.rest)
         deadline = self._groups.now().boot_ns + wait_ms * MS
@@ -80,7 +80,7 @@ class SearchQueue:
         self._go()
 
     def _go(self) -> None:
-        """Have the worker do the next piece; it may be done at once."""
+        """Have the worker do the next piece; it may be done immediately."""
         if self._going:
             return
         self._going = True

@@ -7,7 +7,7 @@ from paxos.entry import Buffer
 
 @attrs.frozen
 class Batch:
-    """A record batch with its offset and epoch: offsets `base` to below `end`."""
+    """A record batch with its offset and epoch: offsets `base` up to, not including, `end`."""
 
     base: int
     end: int

@@ -1,13 +1,13 @@
-"""Searching one partition for a time, batch by batch; any thread may do the search within a batch.
+"""Searching one partition for a time, batch by batch; any thread may search within a batch.
 
-The header of a batch contains its greatest time, and the index and the cold store know that of all
-batches. It comes from the producer, so it only says where to look: the answer is a record, and if a
-batch does not contain the time in its header (because compaction has emptied it, because the record
-lies before the log start, or because it was never true), the search continues.
+The header of a batch claims its greatest time, and the index and the cold store know these claims
+for all batches. They come from the producer, so they only say where to look: the answer is a
+record, and if a batch does not contain the time in its header (because compaction has emptied it,
+because the record lies before the log start, or because it was never true), the search continues.
 
-Its owner drives a search: `next_job` returns the next piece of work, which needs only its arguments
-and may run in another thread; `heard` takes the result. In between the log may grow, lose its
-beginning, or move into the cold store: positions are offsets, looked up again each time.
+The owner drives a search: `next_job` returns the next piece of work, which depends only on its
+arguments and may run in another thread; `heard` takes the result. In between the log may grow, lose
+its beginning, or move into the cold store: positions are offsets, looked up again each time.
 """
 
 from collections.abc import Callable
@@ -23,17 +23,17 @@ from wire.records.batch import Batch, parse_header
 from wire.records.times import Timed, first_reaching, greatest
 
 MAX_TIMESTAMP: Final = -3
-"""As KIP-734 asks for the record with the greatest time."""
+"""How KIP-734 asks for the record with the greatest time."""
 
 _UNKNOWN: Final = 1 << 62
-"""What work on cold data may cost: nobody knows before it is done."""
+"""The possible cost of work on cold data: unknown before it is done."""
 
 
 class Pace(Protocol):
     """How work shares its thread with others."""
 
     def rest(self) -> None:
-        """Called now and then: let others go on."""
+        """Called now and then: let others run."""
 
     @property
     def stopped(self) -> bool:
@@ -41,7 +41,7 @@ class Pace(Protocol):
 
 
 Work: TypeAlias = Callable[[Pace, int], Timed | None]
-"""Called with the number of bytes that a batch may have when it is decompressed.
+"""Called with the number of bytes that a batch may have when decompressed.
 
 Raises StorageError, UnreadableError or BatchError.
 """
@@ -50,44 +50,44 @@ Raises StorageError, UnreadableError or BatchError.
 @attrs.frozen
 class Job:
     prepared: Callable[[Reader], tuple[Work, bool]]
-    """The work, and whether it has to read: that is for another thread, whatever the size. Raises
-    UnreadableError."""
+    """Returns the work, and whether it has to read from disk: then it needs another thread,
+    whatever its size. Raises UnreadableError."""
     bytes: int
     records: int
-    """What it goes through at most."""
+    """How many records it examines at most."""
     offset: int
-    """Where it begins."""
+    """The offset where it begins."""
 
 
 class Search(Protocol):
     found: Timed | None
-    """When there are no more jobs; None: there is no such record."""
+    """The result, once there are no more jobs; None: there is no such record."""
 
     def next_job(self) -> Job | None:
-        """What is to be done next; None: `found` says it all."""
+        """The next piece of work; None: `found` is final."""
 
     def heard(self, found: Timed | None) -> None:
-        """What has come of the job."""
+        """Take the result of the job."""
 
 
 def search(state: PartitionState, timestamp_ms: int) -> Search:
-    """The first record that is not earlier, or, for MAX_TIMESTAMP, the one that has the greatest
-    time: the first of them, if there are more."""
+    """The first record that is not earlier or, for MAX_TIMESTAMP, the one that has the greatest
+    time: the first of them, if there are several."""
     if timestamp_ms == MAX_TIMESTAMP:
         return Greatest(state)
     return FirstReaching(state, timestamp_ms)
 
 
 class FirstReaching:
-    """From the log start on to the end."""
+    """Searches from the log start on to the end."""
 
     def __init__(self, state: PartitionState, timestamp_ms: int) -> None:
         self.found: Timed | None = None
         self._state, self._time_ms = state, timestamp_ms
         self._since = state.log_start
-        """Before this offset there is nothing."""
+        """There is nothing before this offset."""
         self._until = self._since
-        """As far as the job goes that is under way."""
+        """Where the job under way ends."""
 
     def next_job(self) -> Job | None:
         state = self._state
@@ -119,14 +119,14 @@ class FirstReaching:
 
 
 class Greatest:
-    """The batches by the times they claim, from the greatest down, until no other can have a
-    greater one, or the same one earlier: first those of the log, then those of the cold store."""
+    """Goes through the batches by the times they claim, greatest first, until no other can have a
+    greater one, or an equal one earlier: first those in the log, then those in the cold store."""
 
     def __init__(self, state: PartitionState) -> None:
         self.found: Timed | None = None
         self._state = state
         self._seen: tuple[int, int] | None = None
-        """Claim and number of the batch that was looked at last."""
+        """Claim and number of the batch examined last."""
         self._next: tuple[int, int] | None = None
         self._cold_done = False
         self._since = state.log_start
@@ -172,7 +172,7 @@ def _may_beat(claim_ms: int, base: int, search: Greatest) -> bool:
 
 
 def _in_log(state: PartitionState, number: int, look: Callable[[Batch], Work]) -> tuple[Job, int]:
-    """A job about one batch, and the offset behind it."""
+    """A job about one batch, and the offset after it."""
     index = state.index
     base, size = index.base(number), index.size(number)
     end = index.base(number + 1) if number + 1 < index.stop else state.next_offset
@@ -209,7 +209,7 @@ def _greatest_in_batch(batch: Batch, since: int, pace: Pace, bytes_max: int) -> 
 def _first_in_cold(
     cold: ColdReader, uid: int, time_ms: int, since: int, until: int, pace: Pace, bytes_max: int
 ) -> Timed | None:
-    """The first record of the time or later that has an offset from `since` to `until`."""
+    """The first record not earlier than the time that has an offset from `since` to `until`."""
     while not pace.stopped:
         base = cold.find_time(uid, time_ms, since)
         if base is None or base >= until:
@@ -232,7 +232,7 @@ def _greatest_in_cold(
     pace: Pace,
     bytes_max: int,
 ) -> Timed | None:
-    """`best`, or what has a greater time, or the same one earlier, from `since` to `until`."""
+    """`best`, or a record from `since` to `until` with a greater time, or the same one earlier."""
     seen: tuple[int, int] | None = None
     while not pace.stopped:
         seen = cold.next_latest(uid, since, until, seen)

@@ -1,3 +1,3 @@
-"""What every handler has at hand: the request and the broker (`context.py`), guards against one
-another's trouble, refusals in the words of each API, serving in portions, who leads what.
+"""What every handler needs: the request and the broker (`context.py`), isolation of one request's
+failures from others, refusals in each API's format, serving in portions, and who leads what.
 """

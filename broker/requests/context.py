@@ -43,7 +43,7 @@ class Broker:
     timers: Timers
     background: BackgroundWorker
     fetcher: Worker
-    """A thread that reads for fetches what is not in memory."""
+    """A thread that reads data for fetches that is not in memory."""
     registry: "Registry"
     machines: "dict[GroupId, GroupMachine]"
     tail: "Tail"
@@ -51,14 +51,15 @@ class Broker:
     consumer_groups: "ConsumerGroups"
     statistics: "BrokerStatistics"
     new_topic_id: Callable[[], bytes]
-    """16 bytes of chance, never zero and never the same again: a topic's id (KIP-516)."""
+    """Returns 16 random bytes, never zero and never the same again: a topic's id (KIP-516)."""
     log_dir: LogDir
     on_bug: Callable[[str, Exception], None]
-    """Told of an exception no handler should have let out, to log it with its traceback."""
+    """Called with an exception that a handler should not have let out; logs it with its
+    traceback."""
     redirects_clients: Callable[[], bool] = lambda: False
     """Whether this node is cut off from its peers, and clients should ask others."""
     client_service: Callable[[], str] = lambda: "served"
-    """The same with what becomes of them, in a word."""
+    """The same, together with what happens to clients, in a word."""
     sequence_gaps: SequenceGaps = attrs.field(init=False, factory=SequenceGaps)
     delayed_operations: DelayedOperations = attrs.field(init=False)
     leaders: Leaders = attrs.field(init=False)

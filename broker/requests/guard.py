@@ -1,4 +1,4 @@
-"""Keeping one request's trouble from all others, and joining several answers into one."""
+"""Isolating one request's failures from all others, and joining several answers into one."""
 
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
@@ -20,7 +20,7 @@ def report_bug(broker: Broker, request: Request, error: Exception) -> None:
 
 
 def guarded(broker: Broker, request: Request, act: Callable[P, None]) -> Callable[P, None]:
-    """`act` to be called later, by somebody who must not suffer from what goes wrong in it."""
+    """`act`, to be called later by a caller that its exceptions must not reach."""
 
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
@@ -32,7 +32,7 @@ def guarded(broker: Broker, request: Request, act: Callable[P, None]) -> Callabl
 
 
 def gather(count: int, act: Callable[[Sequence[T]], None]) -> Callable[[int, T], None]:
-    """Collect `count` answers, each put with its index; `act` gets them all in order, once."""
+    """Collect `count` answers, each put with its index; `act` gets all of them in order, once."""
     answers: dict[int, T] = {}
 
     def put(index: int, answer: T) -> None:

@@ -1,7 +1,7 @@
-"""Where a partition's leader has gone, said in the answer itself (KIP-951).
+"""Where a partition's leader has gone, named in the answer itself (KIP-951).
 
-Clients act on it at once instead of asking for metadata after a back-off. It is sent only where the
-leader is known to be another node than the one that was asked.
+Clients act on it immediately instead of asking for metadata after a backoff. It is sent only if the
+leader is known to be a node other than the one that was asked.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from wire.messages.common import LeaderIdAndEpoch, NodeEndpoint
 
 
 def other_leader(broker: Broker, group: GroupId, uid: int) -> LeaderIdAndEpoch | None:
-    """The partition's leader, unless that is nobody or ourselves."""
+    """The partition's leader, if it is known and not this node."""
     leader = broker.leaders.of(group)
     if leader.node is None or leader.node == broker.me:
         return None
@@ -20,7 +20,7 @@ def other_leader(broker: Broker, group: GroupId, uid: int) -> LeaderIdAndEpoch |
 
 
 def endpoints(broker: Broker, named: Iterable[LeaderIdAndEpoch | None]) -> list[NodeEndpoint]:
-    """The addresses of the leaders that were named, each once."""
+    """The addresses of the leaders that are named, each once."""
     nodes = broker.registry.nodes
     found = []
     for leader_id in sorted({leader.leader_id for leader in named if leader is not None}):

@@ -1,8 +1,8 @@
 """The leader of a partition, as this node reports it to clients: an epoch never goes backwards.
 
 Clients ignore answers with an older leader epoch than they have seen (KIP-320), so only clients
-that know nothing yet would believe a node that reports an older one. After a replica was set back
-to a checkpoint, its lease may for a moment be an older one: then there is no known leader.
+that know nothing yet would believe a node that reports an older one. After a replica was reset to a
+checkpoint, its lease may be an older one for a moment: then no leader is known.
 """
 
 from typing import NamedTuple

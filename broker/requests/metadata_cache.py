@@ -12,7 +12,7 @@ from typing import Final
 from paxos.entry import Buffer
 
 VARIANTS_MAX: Final = 32
-"""Kept side by side: one for each version and set of flags that somebody asked with."""
+"""Kept at the same time: one for each version and set of flags in use."""
 
 _HEAD: Final = struct.Struct(">ii")
 
@@ -23,7 +23,7 @@ class MetadataCache:
         self._bodies: dict[Hashable, bytes] = {}
 
     def get(self, state: Hashable, variant: Hashable, correlation_id: int) -> list[Buffer] | None:
-        """The whole frame for this request, if the answer was kept and `state` is as it was."""
+        """The whole frame for this request, if its answer is cached and `state` has not changed."""
         if state != self._state:
             return None
         body = self._bodies.get(variant)
@@ -32,7 +32,8 @@ class MetadataCache:
         return [_HEAD.pack(4 + len(body), correlation_id), body]
 
     def put(self, state: Hashable, variant: Hashable, frame: list[Buffer]) -> None:
-        """Keep an encoded frame; all but its length and correlation id is the same for everyone."""
+        """Keep an encoded frame; all but its length and correlation id is the same for all
+        clients."""
         if state != self._state or len(self._bodies) >= VARIANTS_MAX:
             self._state = state
             self._bodies.clear()

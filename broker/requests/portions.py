@@ -1,18 +1,18 @@
-"""Requests that name much: served in portions, round by round, so that nobody waits for them.
+"""Large requests are served in portions, round by round, so that no other request waits for them.
 
-A request may name 100,000 things in a frame of a megabyte. What each of them costs is known
-(`SPLIT_RULES` has how many fit a few milliseconds), so a request that names more is cut into
-smaller ones of its kind, each a fourth of that, which the same handlers answer; a round serves one
-of those, whoever sent them, in turns. (What is served beside them takes several rounds to become
-durable and be answered, so rounds have to be short.) The answers are read, joined and written again
-aside. While portions are left nothing more is read of the connection: what follows must not
-overtake them.
+A request may name 100,000 items in a frame of a megabyte. What each item costs is known
+(`SPLIT_RULES` has how many take a few milliseconds), so a request that names more is cut into
+smaller ones of its kind, each a fourth of that, which the same handlers answer; each round serves
+one of them, taking the requests in turns. (Everything served beside them takes several rounds to
+become durable and be answered, so rounds have to be short.) The answers are read, joined and
+encoded again in the background. While portions are left, nothing more is read of the connection:
+what follows must not overtake them.
 
-What is asked twice in one request is answered once, where the answer says whose it is. Where a
-handler judges a place that is named twice (`SplitRule.together`), it gets it in one portion, so
-that it judges as it would of the whole.
+What is asked twice in one request is answered once if the answer says which item it is about. If a
+handler's verdict on a partition depends on how often it is named (`SplitRule.together`), it gets
+all of its occurrences in one portion, and judges as it would with the whole request.
 
-Changes that are decided as a whole (CreateTopics and its like) are not cut, but bounded.
+Changes that are decided as a whole (CreateTopics and the like) are not cut, but limited in size.
 """
 
 from collections import deque
@@ -42,21 +42,21 @@ from wire.records.batch import may_be_one
 H = TypeVar("H", bound="Host")
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 ROOMS_MAX: Final = 2
-"""A joined answer is not longer than this, nor than twice what the account of all answers would
-give one; the connection that asks for more closes."""
+"""A joined answer is at most this many times what one answer may take of the memory for all
+answers; a connection that asks for more is closed."""
 
 
 LOOKED_AT_MAX: Final = 1_000
-"""Things of a request that are looked at in one round, though they are named already."""
+"""Items of a request examined in one round, even if they were named before."""
 PORTIONS_OF_A_PIECE: Final = 4
-"""What is cut at all is cut smaller than what is served in one piece."""
+"""A request that is cut at all is cut into smaller pieces than what is served in one piece."""
 REST_BYTES: Final = 16 * 1024
-"""Of answers that are joined between two rests: about a millisecond's work."""
+"""Bytes of answers joined between two rests: about a millisecond's work."""
 
 
 class SplitRule(NamedTuple):
-    """How requests of one API are cut: at `asked`, in their items at `inner`; up to `size` of
-    either are served in one piece. The answers are joined at `answered` and `answered_inner`."""
+    """How requests of one API are cut: at `asked`, within items at `inner`; up to `size` of either
+    are served in one piece. The answers are joined at `answered` and `answered_inner`."""
 
     size: int
     asked: str
@@ -64,13 +64,13 @@ class SplitRule(NamedTuple):
     inner: str = ""
     answered_inner: str = ""
     once: Callable[[Any], Hashable] | None = None
-    """By what one item is told from another, where one answer does for all of its kind."""
+    """What identifies an item, where equal items get a single answer."""
     together: bool = False
-    """Whether a partition that is named more than once is another matter than one named once."""
+    """Whether a partition named more than once is treated differently from one named once."""
     counts: Callable[[Any], bool] | None = None
-    """Of a partition named more than once: the last of these alone counts, else the last."""
+    """For a partition named more than once: the last of these alone counts, else the last."""
     enough: int | None = None
-    """So many of them are as good as all: there is one answer."""
+    """This many items are as good as all: there is one answer."""
 
     @property
     def portion(self) -> int:
@@ -154,7 +154,7 @@ class Portions:
         self.served = 0
         self._bytes_max = bytes_max
         self.bytes = 0
-        """Of answers to portions that wait to be joined."""
+        """Bytes of answers to portions that wait to be joined."""
 
     def __len__(self) -> int:
         return len(self._turns)
@@ -166,7 +166,7 @@ class Portions:
         handler: Callable[[H, Request], None],
         end: Callable[[], None] | None = None,
     ) -> bool:
-        """False where the request is small enough for its handler; else `end` is called when it is
+        """False if the request is small enough for its handler; else `end` is called once it is
         answered."""
         rule = SPLIT_RULES.get(request.header.api_key)
         if rule is None:
@@ -176,9 +176,7 @@ class Portions:
             return False
         request.reply.stop_reading()
         self.served += 1
-        if (
-            not request.owned
-        ):  # the frame dies with the round that it came in, and what is read of it
+        if not request.owned:  # the frame and what is decoded from it die with the round
             frame = memoryview(bytes(request.frame))
             message = decode_request(request.header, frame)
             request = attrs.evolve(request, frame=frame, owned=True, message=message)
@@ -201,7 +199,7 @@ class Portions:
     def in_steps(
         self, broker: Host, reply: Reply, work: Iterator[None], done: Callable[[], None]
     ) -> None:
-        """Do this work, and then `done`: at once if it never yields, else a step in each round."""
+        """Do this work, then `done`: at once if it never yields, else one step per round."""
         steps = Steps(reply, work, done, broker.on_bug)
         if steps.next_portion():
             self._turns.append(steps)
@@ -220,27 +218,27 @@ class Portions:
             return
         if self.bytes < self._bytes_max:
             self._turns.append(serving)
-        else:  # what is held is soonest given back by who is served to the end
+        else:  # finishing requests is the fastest way to free memory
             self._turns.appendleft(serving)
         self._arm(broker)
 
 
 def _weight(items: list[Any], inner: str) -> int:
-    """How many things are named."""
+    """How many items are named."""
     if not inner:
         return len(items)
     return len(items) + sum(len(getattr(one, inner) or ()) for one in items)
 
 
 def _cut(items: list[Any], rule: SplitRule) -> Iterator[list[Any]]:
-    """Portions of `rule.portion`: an item that names too much for one is cut itself. An empty one
-    stands for a round in which items were only looked at."""
+    """Portions of `rule.portion`: an item that is too large for one is cut itself. An empty portion
+    stands for a round in which items were only examined."""
     portion: list[Any] = []
     size = rule.portion
     room = size
     seen: set[Hashable] = set()
     for number, one in enumerate(items, 1):
-        if number % LOOKED_AT_MAX == 0:  # they may all be the same
+        if number % LOOKED_AT_MAX == 0:  # they may all be duplicates
             yield portion
             portion, room = [], size
         if rule.once is not None:
@@ -292,7 +290,7 @@ def _named_twice(items: list[Any], rule: SplitRule, rest: Callable[[], None]) ->
 
 
 def _sorted_out(items: list[Any], rule: SplitRule, rest: Callable[[], None]) -> list[Any]:
-    """The same items; a partition that is named more than once is in one of its own, at the end."""
+    """The same items, with each partition named more than once in an item of its own at the end."""
     twice = _named_twice(items, rule, rest)
     if not twice:
         return items
@@ -314,7 +312,7 @@ def _sorted_out(items: list[Any], rule: SplitRule, rest: Callable[[], None]) -> 
         some = named[: rule.enough]
         if rule.counts is not None:
             some = [next(filter(rule.counts, reversed(named)), named[-1])]
-        parts = -(-len(some) // rule.portion)  # each with two of them at least
+        parts = -(-len(some) // rule.portion)  # each with at least two of them
         for at in range(parts):
             part = some[at * len(some) // parts : (at + 1) * len(some) // parts]
             once.append(attrs.evolve(topic, **{rule.inner: part}))
@@ -328,7 +326,7 @@ def _nobody() -> None:
 
 
 class _Serving:
-    """One request that is being served."""
+    """One request being served."""
 
     def __init__(
         self,
@@ -351,7 +349,7 @@ class _Serving:
         self.fetch_left = message.max_bytes if request.header.api_key == ApiKey.FETCH else None
 
     def next_portion(self) -> bool:
-        """Serve the next one; whether there are more."""
+        """Serve the next portion; return whether there are more."""
         portion = next(self._portions, None)
         if portion == [] and not self._over:
             return True
@@ -407,11 +405,11 @@ class _Serving:
     @property
     def _answer_bytes_max(self) -> int:
         if self.fetch_left is not None:
-            return 1 << 40  # each part has taken what room there was
+            return 1 << 40  # each part has taken the room there was
         return min(ANSWER_BYTES_MAX, ROOMS_MAX * self.request.reply.room)
 
     def _complete(self, chunks: list[Buffer]) -> None:
-        """A fetch that has found nothing says so no sooner than it would have."""
+        """A fetch that found nothing answers no sooner than it would have undivided."""
         self._ended()
         wait_ms = 0
         if self.fetch_left is not None:
@@ -425,7 +423,7 @@ class _Serving:
             self.request.reply.complete(chunks)
 
     def _ended(self) -> None:
-        """Nothing is held for it any more."""
+        """Release everything held for it."""
         self._all.bytes -= self._bytes
         self._bytes = 0
         end, self.end = self.end, _nobody
@@ -497,8 +495,8 @@ def _joined(
     asked: list[Any],
     rest: Callable[[], None],
 ) -> list[Buffer]:
-    """One answer from those to the portions, in their order. What was asked is not needed any more,
-    and to free it takes a while: here."""
+    """One answer made of those to the portions, in their order. The request's items are no longer
+    needed; freeing them takes a while, so it is done here."""
     while asked:
         del asked[-LOOKED_AT_MAX:]
     answers: list[Any] = []
@@ -532,7 +530,7 @@ def _joined(
 
 
 def _same(one: Any, other: Any) -> bool:  # noqa: ANN401  items of any answer
-    """Whether both are of one topic: all that names it is equal."""
+    """Whether both belong to one topic: all fields that name it are equal."""
     return all(
         getattr(one, field.name) == getattr(other, field.name)
         for field in attrs.fields(type(one))

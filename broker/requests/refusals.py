@@ -320,8 +320,8 @@ def refuse_more_than(limit: int, named: Sized, broker: Broker, request: Request)
 
 
 def answer_aside(broker: Broker, request: Request, things: int, make: Callable[[], Any]) -> None:
-    """Answer what `make` makes, in another thread where it is about many things. It is not to look
-    at what the loop changes."""
+    """Answer with the result of `make`, in another thread if it is about many items. It must not
+    read what the loop changes."""
     if things < BACKGROUND_FROM:
         request.reply.complete(encode_response(request.header, make()))
     else:

@@ -1,4 +1,4 @@
-"""What a request handler gets to see of a request."""
+"""A request as its handler sees it."""
 
 import attrs
 

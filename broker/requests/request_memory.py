@@ -1,8 +1,8 @@
-"""Memory that requests take beyond their bytes: decoded, decompressed, parked, answered in part.
+"""Memory that requests take beyond their bytes: decoded, decompressed, parked, partly answered.
 
 One byte may become a hundred: a name of one letter an object, a few kilobytes of Zstandard a
-hundred megabytes. Each kind is counted before it is there, with what it may come to at most, and
-has a bound that fits the node's memory (runtime.settings.broker). Behind a bound:
+hundred megabytes. Each kind is counted in advance, at the most it may take, and has a limit that
+fits the node's memory (runtime.settings.broker). Beyond a limit:
 
 | kind | what happens |
 |---|---|
@@ -19,17 +19,17 @@ from typing import Final
 import attrs
 
 DECODED_PER_BYTE: Final = 32
-"""An empty item of two or three bytes is an object of a hundred."""
+"""An empty item of two or three bytes becomes an object of a hundred."""
 
 
 @attrs.define(eq=False)
 class RequestMemory:
-    """What a node's requests hold now; the first one may always be there."""
+    """What a node's requests hold now; the first one is always admitted."""
 
     decoded_max: int
     decoded: int = 0
     unpacked: int = 0
-    """Of the batch that is being decompressed aside: as much as it may have."""
+    """For the batch being decompressed in the background: the most it may take."""
     _waiting: deque[tuple[int, Callable[[], None]]] = attrs.Factory(deque)
 
     @property
@@ -43,7 +43,7 @@ class RequestMemory:
         self._go_on()
 
     def decoded_end(self, size: int) -> None:
-        """Such a request is served, and freed."""
+        """Such a request has been served and freed."""
         self.decoded -= size * DECODED_PER_BYTE
         self._go_on()
 

@@ -1,4 +1,4 @@
-"""Work of one request that is done in steps, a round each, in turns with requests in portions."""
+"""Work for one request, done in steps of a round each, in turn with requests in portions."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -6,12 +6,13 @@ from typing import Final
 from broker.ports import Reply
 
 STEP: Final = 1_000
-"""Partitions looked at in one step: a millisecond or two."""
+"""Partitions examined in one step: a millisecond or two."""
 
 
 class Steps:
-    """`work` yields where others may have a turn; `done` answers, when it has ended. Meanwhile
-    nothing more is read of the connection: else each of its requests would hold what it found."""
+    """`work` yields where others may have a turn; `done` answers once it has ended. Meanwhile
+    nothing more is read of the connection: otherwise each of its requests would hold its
+    results."""
 
     def __init__(
         self,
@@ -24,7 +25,7 @@ class Steps:
         self._stopped_reading = False
 
     def next_portion(self) -> bool:
-        """Whether more is left."""
+        """Do a step; return whether more are left."""
         try:
             for _ in self._work:
                 if not self._stopped_reading:

@@ -1,8 +1,8 @@
-"""Where each batch of a partition lies: 32 bytes a batch in four arrays, found by bisection.
+"""Where each batch of a partition lies: 32 bytes per batch in four arrays, searched by bisection.
 
 Batches have numbers that never change: the first one ever is number 0, and the arrays hold those
-from `first` on. Maximum timestamps need not be monotone (they are the producers'), so a search by
-time looks at the maxima of blocks of batches first.
+from `first` on. Maximum timestamps need not be monotone (producers set them), so a search by time
+first looks at the maxima of blocks of batches.
 """
 
 from array import array
@@ -25,7 +25,7 @@ def _unsigned() -> "array[int]":
 
 
 class Columns(NamedTuple):
-    """Some batches in a row, as a checkpoint has them."""
+    """Some batches in a row, in the form that a checkpoint has."""
 
     bases: "array[int]"
     positions: "array[int]"
@@ -34,7 +34,7 @@ class Columns(NamedTuple):
 
 
 class BatchIndex:
-    """A batch ends where the next one begins, in offsets and in bytes."""
+    """A batch ends where the next one begins, in offsets as well as in bytes."""
 
     __slots__ = (
         "_bases",
@@ -52,14 +52,15 @@ class BatchIndex:
         self.bytes_end = bytes_end
         """Bytes of all batches ever appended."""
         self._ordered = 0
-        """Batches before this number are known to lie in the order of their offsets."""
+        """Batches before this number are known to lie in the log in the order of their offsets."""
         self._bases = _signed()
         self._positions = _unsigned()
         self._starts = _unsigned()
-        """Bytes of all earlier batches of the partition, whether they are still held or not."""
+        """Bytes of all earlier batches of the partition, still held or not."""
         self._times = _signed()
         self._blocks = _signed()
-        """The greatest time in each block of numbers, the first and the last perhaps in part."""
+        """The greatest time in each block of numbers; the first and the last block may be
+        partial."""
 
     def __len__(self) -> int:
         return len(self._bases)
@@ -75,7 +76,7 @@ class BatchIndex:
         return self.first + len(self._bases)
 
     def append(self, base_offset: int, position: int, size: int, timestamp_ms: int) -> int:
-        """Add a batch whose greatest timestamp is `timestamp_ms`; returns its number."""
+        """Add a batch whose greatest timestamp is `timestamp_ms`; return its number."""
         at = len(self._bases)
         self._bases.append(base_offset)
         self._positions.append(position)
@@ -91,7 +92,7 @@ class BatchIndex:
     def append_row(
         self, bases: list[int], positions: list[int], sizes: list[int], times: list[int]
     ) -> None:
-        """Add some batches, as `append` would one after the other."""
+        """Add several batches, as repeated calls of `append` would."""
         before, count = self.stop, len(bases)
         if count == 1:
             self.append(bases[0], positions[0], sizes[0], times[0])
@@ -112,13 +113,13 @@ class BatchIndex:
             self._blocks[-1] = latest
 
     def columns(self, first: int, stop: int) -> Columns:
-        """A copy of what is known of the batches numbered `first` to `stop` - 1."""
+        """A copy of the columns of the batches numbered `first` to `stop` - 1."""
         at, end = first - self.first, stop - self.first
         held = (self._bases, self._positions, self._starts, self._times)
         return Columns(*(column[at:end] for column in held))
 
     def extend(self, first: int, columns: Columns) -> None:
-        """Take over batches that begin with this number, behind those that are held."""
+        """Add batches that begin with this number, after those that are held."""
         if not self._bases:
             self.first = first
         assert first == self.stop
@@ -139,30 +140,30 @@ class BatchIndex:
         self._times.extend(times)
 
     def find(self, offset: int) -> int:
-        """The number of the batch that contains `offset`, or of the last one if it is the end;
-        below `first` where it lies before all that are held."""
+        """The number of the batch that contains `offset`, or of the last one if it is the end; a
+        number below `first` if it lies before all that are held."""
         return self.first + bisect_right(self._bases, offset) - 1
 
     def at_or_after(self, offset: int) -> int:
-        """The number of the first batch that begins at `offset` or behind it."""
+        """The number of the first batch that begins at `offset` or later."""
         return self.first + bisect_left(self._bases, offset)
 
     def lowest_position(self) -> int | None:
-        """Where the log is still needed from; None if no batch is held."""
+        """The lowest position in the log that is still needed; None if no batch is held."""
         positions = self._positions
         if not positions:
             return None
         return positions[0] if self._in_order() else min(positions)
 
     def lies_within(self, start: int, stop: int) -> bool:
-        """Whether any batch that is held begins at a position from `start` to `stop` - 1."""
+        """Whether any held batch begins at a position from `start` to `stop` - 1."""
         positions = self._positions
         if self._in_order():
             return bisect_left(positions, start) < bisect_left(positions, stop)
         return any(start <= position < stop for position in positions)
 
     def below(self, position: int) -> int:
-        """Behind the last batch that lies below `position` of the log; `first` if none does."""
+        """The number after the last batch below `position` of the log; `first` if there is none."""
         positions = self._positions
         if self._in_order():
             return self.first + bisect_left(positions, position)
@@ -170,8 +171,8 @@ class BatchIndex:
         return self.first + last + 1
 
     def _in_order(self) -> bool:
-        """Whether positions ascend: nearly always. A follower may be sent entries out of order, and
-        what was written again lies further on; each batch is looked at once."""
+        """Whether positions ascend: nearly always. A follower may receive entries out of order, and
+        rewritten entries lie further on; each batch is checked once."""
         if self._ordered == OUT_OF_ORDER:
             return False
         if self._ordered < self.stop:
@@ -188,16 +189,16 @@ class BatchIndex:
         return self._bases[first - self.first : stop - self.first]
 
     def timestamp(self, number: int) -> int:
-        """The greatest timestamp in the batch, as its producer said."""
+        """The greatest timestamp in the batch, according to its producer."""
         return self._times[number - self.first]
 
     def position(self, number: int) -> int:
         return self._positions[number - self.first]
 
     def relocate(self, old: int, new: int) -> None:
-        """The batch at position `old` lies at `new` now; if there is none, nothing changes."""
+        """The batch at position `old` now lies at `new`; if there is none, nothing changes."""
         positions = self._positions
-        at = bisect_left(positions, old)  # they ascend, but for those that were relocated before
+        at = bisect_left(positions, old)  # they ascend, except those relocated before
         if at == len(positions) or positions[at] != old:
             if old not in positions:
                 return
@@ -228,8 +229,8 @@ class BatchIndex:
         return self.first + bisect_right(self._starts, target, first - self.first) - 1
 
     def reaching(self, timestamp_ms: int, since: int = 0) -> int | None:
-        """The first batch, of those from the one with offset `since` on, that claims to hold a
-        record of this time or later. `since` is below the end of the last one."""
+        """The first batch, from the one with offset `since` on, that claims a record of this time
+        or later; None if there is none. `since` is below the end of the last batch."""
         start = max(0, bisect_right(self._bases, since) - 1)
         block = (self.first + start) // BLOCK_BATCHES - self.first // BLOCK_BATCHES
         for latest in islice(self._blocks, block, None):
@@ -242,8 +243,8 @@ class BatchIndex:
         return None
 
     def next_latest(self, seen: tuple[int, int] | None = None) -> int | None:
-        """The batches by the greatest times they claim, from the latest down, those with the same
-        time by their numbers: the one behind `seen`, which is a time and a number."""
+        """Go through the batches by the greatest times they claim, latest first, equal times by
+        their numbers: the batch after `seen`, a time and a number."""
         best, best_ms = None, 0
         for block, latest in enumerate(self._blocks):
             if best is not None and latest <= best_ms:
@@ -266,7 +267,7 @@ class BatchIndex:
         return max(0, low), min(len(self._times), low + BLOCK_BATCHES)
 
     def behind_last_timed(self, stop: int) -> int:
-        """Behind the last batch before number `stop` that has a time at all (not negative)."""
+        """The number after the last batch before `stop` that has a time at all (not negative)."""
         at = stop - self.first
         while at > 0:
             block = (self.first + at - 1) // BLOCK_BATCHES
@@ -291,7 +292,7 @@ class BatchIndex:
         del self._blocks[:gone]
         left = BLOCK_BATCHES - number % BLOCK_BATCHES  # of the block that is cut
         if self._ordered == OUT_OF_ORDER:
-            self._ordered = 0  # what was not in order may have gone
+            self._ordered = 0  # what was not in order may be gone
         if not self._times:
             self._blocks = _signed()
         elif left < BLOCK_BATCHES:

@@ -1,8 +1,9 @@
-"""What a checkpoint is made of: chunks, each one part of a group's state at a slot of its own.
+"""What a checkpoint is made of: chunks, each one part of a Paxos group's state at a slot of its
+own.
 
-A checkpoint is *fuzzy*: its parts are written down one after the other while entries go on being
-applied, so that no encoding holds up the loop, however many partitions there are. Each part knows
-the slot it was made at, and skips what it has seen already while the log is replayed from the base,
+A checkpoint is *fuzzy*: its parts are written one after the other while entries are still being
+applied, so that no encoding blocks the loop, however many partitions there are. Each part knows the
+slot it was made at, and skips what it already contains while the log is replayed from the base,
 which is no later than any of them (`broker.state_machine.machine`).
 
     LEASE            first of all: no batch may be applied again under a lease that came later
@@ -13,8 +14,8 @@ which is no later than any of them (`broker.state_machine.machine`).
     END              how many there were
 
 REPLICA (what Paxos needs: `paxos.base`) and COLD (what this node knows of its cold segments) are
-made by others and are not looked at here. Each kind has a version of its own, so that a node of the
-next release can say exactly what it cannot read.
+made elsewhere and skipped here. Each kind has a version of its own, so that a node of the next
+release can say exactly what it cannot read.
 """
 
 import struct
@@ -53,10 +54,10 @@ VERSIONS: Final = {
     ChunkKind.LEASE: 1,
     ChunkKind.END: 1,
 }
-"""Consumer groups and the registry carry a version of their own inside as well. PARTITION 2 has
-the positions of write tokens at its end."""
+"""Consumer groups and the registry also carry a version of their own. PARTITION 2 has the positions
+of write tokens at its end."""
 _SINCE: Final = {(ChunkKind.PARTITION, 1): bytes(4)}
-"""By kind and older version: what a body of today has at its end that those did not have."""
+"""By kind and older version: what a present body has at its end that the older one lacks."""
 PORTABLE: Final = frozenset(ChunkKind) - {ChunkKind.INDEX, ChunkKind.COLD}
 """What another node can use."""
 SLOT_MAX: Final = 2**63 - 1
@@ -67,7 +68,8 @@ _LEASE: Final = struct.Struct(">iqqqqqq")
 
 
 class Chunk(NamedTuple):
-    """`key`: the uid of a partition, the number of a piece; of END, how many of PORTABLE came."""
+    """`key`: a partition's uid, or the number of a piece; for END, the number of PORTABLE
+    chunks."""
 
     kind: ChunkKind
     key: int
@@ -81,10 +83,10 @@ def encode_chunk(chunk: Chunk) -> bytes:
 
 
 def decode_chunk(data: Buffer) -> Chunk:
-    """A chunk, its body a view into `data`; one of an older version is given as one of today's.
+    """A chunk, its body a view into `data`; an older version is converted to the present one.
 
     Raises:
-        ImageError: if it is none, or none that this release can read.
+        ImageError: if it is no chunk, or none that this release can read.
     """
     view = memoryview(data)
     if len(view) < _HEAD.size:
@@ -104,7 +106,7 @@ def decode_chunk(data: Buffer) -> Chunk:
 
 
 def encode_lease(lease: Lease) -> bytes:
-    """What follows from the log alone: no deadline of a node's own clock."""
+    """The part that follows from the log alone: no deadline by a node's own clock."""
     return _LEASE.pack(
         lease.holder,
         lease.incarnation,
@@ -138,7 +140,7 @@ def decode_lease(body: Buffer) -> Lease:
 
 
 def encode_end(indexes: int) -> bytes:
-    """The INDEX chunks are counted apart, as only the node that made them has them."""
+    """INDEX chunks are counted separately, because only the node that made them has them."""
     return _END.pack(indexes)
 
 
@@ -185,7 +187,7 @@ def base_of(chunks: list[Chunk]) -> Base:
     """The replica's part of a state, which comes first.
 
     Raises:
-        ImageError, BaseError: it is not there, or is none.
+        ImageError, BaseError: if it is missing or malformed.
     """
     if not chunks or chunks[0].kind != ChunkKind.REPLICA:
         raise ImageError("a state without a base")

@@ -1,17 +1,19 @@
-"""The state machine of one group: what its chosen entries make of partitions and consumer groups.
+"""The state machine of one Paxos group: what its chosen entries make of partitions and consumer
+groups.
 
-The same on every replica, and told nothing but the log: slots in order, their entries, and where
-these lie on this node's disk. Batches are applied under the leader epoch of the last lease entry
-before them, which the machine therefore follows itself, by the rules of `paxos.lease`.
+It is the same on every replica, and knows nothing but the log: slots in order, their entries, and
+where these lie on this node's disk. Batches are applied under the leader epoch of the last lease
+entry before them, so the machine itself follows the lease, by the rules of `paxos.lease`.
 
-The registry lives in another group's log, so batches of a partition may be applied before this node
-has heard of its topic, or after it has heard of the topic's end: an unknown partition is created,
-one that is gone refuses. Only the answer to a producer of a deleted topic can depend on that. Which
-are gone is the registry's to say, who knows it without keeping them: uids are given in order.
+The registry lives in another Paxos group's log, so batches of a partition may be applied before
+this node has heard of its topic, or after it has heard of the topic's deletion: an unknown
+partition is created, a deleted one refuses. Only the answer to a producer of a deleted topic can
+depend on that. The registry knows which partitions are deleted without keeping them: uids are
+assigned in order.
 
 A checkpoint (`chunks`) is made part by part while entries are applied in between, so each part has
-a slot of its own: its *floor*. A machine that is restored from one applies the log from the base
-on, the lowest of them, and what a part has seen already passes it by.
+a slot of its own: its *floor*. A machine restored from one applies the log from the base on, the
+lowest of these slots, and each part skips what it already contains.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -65,25 +67,26 @@ from wire.error_codes import ErrorCode
 
 
 class ReplicatedRegistry(Protocol):
-    """What the registry's group makes of the commands in its log (`balancer.registry.registry`)."""
+    """What the registry's Paxos group makes of the commands in its log
+    (`balancer.registry.registry`)."""
 
     def apply(self, command: memoryview, slot: int) -> bytes:
-        """Apply a command of this slot: an encoded result."""
+        """Apply a command of this slot; return the encoded result."""
 
     def image(self) -> Image:
-        """What it consists of now."""
+        """Its present contents."""
 
     def install(self, image: Image) -> None:
-        """Become this instead.
+        """Replace its contents by this image.
 
         Raises:
-            PackingError: if the image is none.
+            PackingError: if the image is malformed.
         """
 
 
 _NO_TIME: Final = Now(0, 0)
-"""Who holds a lease and under which epoch depends on the log alone; only its deadline has a time,
-and here nobody asks for it."""
+"""The holder of a lease and its epoch depend on the log alone; only its deadline depends on a time,
+which nothing here asks for."""
 _NO_LOG_APPEND_TIME: Final = -1
 _NO_ERROR: Final = int(ErrorCode.NONE)
 _RECORDS: Final = int(CommandKind.RECORDS)
@@ -102,7 +105,7 @@ _IN_PIECES: Final = (ChunkKind.CONSUMER_GROUPS, ChunkKind.REGISTRY)
 
 
 def _part(command: Command) -> tuple[ChunkKind, int]:
-    """The part of the machine that the command is for, by the name of its chunk."""
+    """The part of the machine that the command is for, as its chunk's kind and key."""
     if command.kind == CommandKind.FENCED:
         _, command = parse_fenced(command)
     if command.kind == CommandKind.CONSUMER_GROUP:
@@ -117,7 +120,7 @@ def _part(command: Command) -> tuple[ChunkKind, int]:
 
 
 def _never(uid: int) -> bool:
-    """Where there is no registry, no topic is ever deleted."""
+    """Without a registry, no topic is ever deleted."""
     return False
 
 
@@ -138,7 +141,7 @@ class _Restoring:
         """Parts come in the order in which they were made, the lease first and once.
 
         Raises:
-            ImageError: it is another one's turn, or one is missing.
+            ImageError: if a part is missing or out of order.
         """
         kind, lease_slot = chunk.kind, self.floors.get(_LEASE)
         if self.ended or (lease_slot is None) != (kind == ChunkKind.LEASE):
@@ -156,9 +159,9 @@ class _Restoring:
 
 
 class GroupMachine:
-    """`registry` is given to the machine of the registry's group, and to no other.
+    """`registry` is given only to the machine of the registry's Paxos group.
 
-    `is_gone` says of a partition that there was one of this uid, and that its topic was deleted.
+    `is_gone` says whether a partition of this uid existed and its topic was deleted.
     """
 
     def __init__(
@@ -180,13 +183,13 @@ class GroupMachine:
         self._registry = registry
         self._lease = Lease()
         self._floors: dict[tuple[ChunkKind, int], Slot] = {}
-        """After a restore: up to which slot each part has seen the log already."""
+        """After a restore: up to which slot each part already contains the log."""
         self._floor_max = SLOT_ZERO
         self._is_gone = is_gone
         self._cold = cold
         self._grown: dict[int, None] = {}
         self.on_records: Callable[[int, memoryview], None] | None = None
-        """Told of every batch that is appended, with its partition's uid, on every replica."""
+        """Called with every appended batch and its partition's uid, on every replica."""
 
     def apply(
         self,
@@ -197,11 +200,12 @@ class GroupMachine:
         keep_in_tail: bool = True,
         answer: bool = True,
     ) -> list[bytes]:
-        """Apply a chosen entry, whose encoding begins at `position` of the log: a result a command.
+        """Apply a chosen entry, whose encoding begins at `position` of the log; one result per
+        command.
 
-        With `keep_in_tail` its buffers are kept in memory for consumers: not so where they belong
-        to a large span that was read back for a replay. Without `answer` results may be missing:
-        nobody waits for them.
+        With `keep_in_tail` its buffers are kept in memory for consumers: not if they belong to a
+        large span that was read back for a replay. Without `answer` results may be missing: nothing
+        waits for them.
 
         Raises:
             CommandError, DamagedEntryError, coordinator's CommandError: the entry cannot have been
@@ -227,9 +231,11 @@ class GroupMachine:
             self._lease.apply_steal(slot, control, _NO_TIME, 0)
 
     def _apply_again(self, slot: Slot, entry: Entry, position: int, keep: bool) -> list[bytes]:
-        """Parts of this node have seen the entry before they were written down; others have not.
+        """Replay an entry: some parts of this node contained it when they were written, others did
+        not.
 
-        What is passed by has no result: whoever waits for one waits on the node that proposed it.
+        A skipped command has no result: its proposer, on whose node a client may wait for it, is
+        another.
         """
         payload = entry.payload()
         results: list[bytes] = []
@@ -245,11 +251,13 @@ class GroupMachine:
 
     @property
     def seen_to(self) -> Slot:
-        """Parts of this machine may have seen slots up to this one before the log was applied."""
+        """Parts of this machine may contain slots up to this one before the log has been
+        replayed."""
         return self._floor_max
 
     def relocate(self, entry: Entry, old: int, new: int) -> None:
-        """An applied entry was damaged on the disk and is written again: it begins at `new`."""
+        """An applied entry was damaged on the disk and has been rewritten: it now begins at
+        `new`."""
         payload = entry.payload()
         if payload:
             head = len(entry.chunks[0])
@@ -260,12 +268,12 @@ class GroupMachine:
                     state.index.relocate(old + at, new + at)
 
     def needed_from(self) -> int | None:
-        """The lowest position of the log that a batch is still read from; None: nothing is."""
+        """The lowest position of the log that a batch is still read from; None if there is none."""
         lowest = [one.index.lowest_position() for one in self.partitions.values()]
         return min((one for one in lowest if one is not None), default=None)
 
     def partition(self, uid: int) -> PartitionState:
-        """The state of a partition of this group; empty if nothing was appended to it yet."""
+        """The state of a partition of this Paxos group; empty if nothing was appended to it yet."""
         state = self.partitions.get(uid)
         if state is None:
             state = self.partitions[uid] = PartitionState(uid, cold=self._cold)
@@ -283,16 +291,16 @@ class GroupMachine:
         state = self.partitions.pop(uid, None)
         if state is not None:
             state.dropped = True
-            self._grown[uid] = None  # whoever waits for it should look again
+            self._grown[uid] = None  # fetches that wait for it should look again
 
     # -- checkpoints --------------------------------------------------------------------------
 
     def chunks(self, *, local: bool) -> Iterator[Chunk]:
-        """The parts of this machine, each as it is when it is asked for; apply what you like in
-        between. With `local`, what only this node can use is among them.
+        """The parts of this machine, each in its state when the iterator is advanced; entries may
+        be applied in between. With `local`, parts that only this node can use are included.
 
-        One checkpoint at a time: when another is begun, this one must not be gone on with. It
-        begins with the first part, at a slot that is the base of this machine.
+        One checkpoint at a time: when another is begun, this one must not be continued. The first
+        part's slot is the base of this machine.
         """
         count, indexes = 1, 0
         yield Chunk(*_LEASE, self._seen(_LEASE), encode_lease(self._lease))
@@ -303,7 +311,7 @@ class GroupMachine:
                 count += 1
         for uid in sorted(self.partitions):
             state = self.partitions.get(uid)
-            if state is None or state.blank:  # dropped since; or there is nothing to remember
+            if state is None or state.blank:  # dropped since, or nothing to remember
                 continue
             slot = self._seen((ChunkKind.PARTITION, uid))
             pieces = index_pieces(state.index, state.index.stop)
@@ -315,24 +323,24 @@ class GroupMachine:
         yield Chunk(ChunkKind.END, count, self.applied, encode_end(indexes))
 
     def _seen(self, part: tuple[ChunkKind, int]) -> Slot:
-        """The slot that a part is at: after a restore it may be ahead of what is applied. One that
-        was not in that checkpoint was blank, and at the slot of the lease at least."""
+        """The slot of a part: after a restore it may be ahead of what is applied. A part that was
+        not in the checkpoint was blank, and at least at the slot of the lease."""
         if not self._floor_max:
             return self.applied
         return max(self.applied, self._floors.get(part, self._floors[_LEASE]))
 
     def restore(self, base: Slot, chunks: Iterable[Chunk], *, log_from: int | None = None) -> None:
-        """Become what a checkpoint says, to go on with the slot behind `base`.
+        """Replace the state by a checkpoint's, to continue with the slot after `base`.
 
-        The log has gone on since: it begins at position `log_from` now, and what lay below is in
-        the cold store. Where that is not said the cold store is asked how far it goes, which may
-        read a file for each partition.
+        The log has moved on since: it now begins at position `log_from`, and what lay below is in
+        the cold store. Without `log_from` the cold store is asked how far it reaches, which may
+        read a file per partition.
 
-        Partitions that are known stay the same objects: whoever waits for one waits for this.
-        Chunks that are made and used elsewhere are passed by.
+        Known partitions stay the same objects, since fetches may wait on them. Chunks that are made
+        and used elsewhere are skipped.
 
         Raises:
-            ImageError: if this is no whole checkpoint; the machine is of no use then.
+            ImageError: if this is no complete checkpoint; the machine is unusable then.
         """
         assert base >= self.applied, f"group {self.group}: back from {self.applied} to {base}"
         restoring = _Restoring(self.group, base)
@@ -345,7 +353,7 @@ class GroupMachine:
         for uid in [uid for uid, one in self.partitions.items() if not one.blank]:
             if uid not in restoring.partitions:
                 self.drop(uid)  # its topic was deleted before the checkpoint
-        for uid in restoring.partitions:  # what the log had then it may have given up since
+        for uid in restoring.partitions:  # what the log had then, it may have given up since
             state = self.partitions[uid]
             if log_from is not None:
                 state.index.drop_before(state.index.below(log_from))
@@ -374,7 +382,7 @@ class GroupMachine:
         uid = chunk.key
         if chunk.kind == ChunkKind.INDEX:
             if uid not in restored:
-                raise ImageError(f"an index of partition {uid}, of which nothing else is known")
+                raise ImageError(f"an index of partition {uid}, which has no other chunk")
             load_index(self.partitions[uid], chunk.body)
             return
         if uid in restored or uid > UID_MAX:
@@ -408,7 +416,8 @@ class GroupMachine:
     def _apply_all(
         self, payload: tuple[Buffer, ...], start: int, keep: bool, answer: bool
     ) -> list[bytes]:
-        """The commands of an entry in their order; usual batches of many are not parsed first."""
+        """The commands of an entry, in order; where there are many, usual batches are not parsed
+        first."""
         results: list[bytes] = []
         if len(payload) == 1 and self.on_records is None and not alone(payload[0]):
             (chunk,) = payload
@@ -423,7 +432,7 @@ class GroupMachine:
     def _append_rows(
         self, payload: Buffer, start: int, keep: bool, results: list[bytes] | None
     ) -> int:
-        """Append the batches up to a command that is none, or an unusual one: where that begins."""
+        """Append batches up to an unusual one or another command; return where that begins."""
         at, end = 0, len(payload)
         while end - at >= RECORDS_HEAD.size:
             _, kind, uid = RECORDS_HEAD.unpack_from(payload, at)
@@ -508,5 +517,5 @@ class GroupMachine:
             return DELETE_RECORDS_RESULT.pack(ErrorCode.OFFSET_OUT_OF_RANGE, -1)
         if target > state.log_start:
             state.start_at(target)
-            self._grown[uid] = None  # whoever waits below the new start should hear of it
+            self._grown[uid] = None  # fetches that wait below the new start should look again
         return DELETE_RECORDS_RESULT.pack(ErrorCode.NONE, state.log_start)

@@ -1,8 +1,8 @@
-"""One partition on every replica: offsets are given here, when a batch is applied.
+"""One partition on every replica: offsets are assigned here, when a batch is applied.
 
 Everything applied is chosen, so the next offset is the high watermark and the last stable offset as
-well. State follows from the log alone: the batches, in the order of the group's slots, and the
-leader epoch each of them was applied under.
+well. The state follows from the log alone: the batches, in the order of the group's slots, and the
+leader epoch under which each was applied.
 """
 
 from array import array
@@ -30,23 +30,23 @@ from wire.records.write_tokens import FIRST_ID
 
 OFFSET_MAX: Final = 2**63 - 1
 TIERING_BATCHES_MAX: Final = 16_384
-"""In one plan, which takes a millisecond to make."""
+"""In one plan; making it takes about a millisecond."""
 NO_TIME: Final = -1
 _RECORDS: Final = int(CommandKind.RECORDS)
 _HEADS: Final = Struct(RECORDS_HEAD.format + APPEND_FIELDS.format.removeprefix(">"))
-"""The head of a RECORDS command, and that of its batch."""
+"""The head of a RECORDS command and that of its batch."""
 
 
 class DamagedEntryError(ValueError):
-    """The log holds what no node can have proposed: damage that no checksum saw, or our own bug."""
+    """The log holds what no node can have proposed: damage that no checksum detected, or our own
+    bug."""
 
 
 class Append(NamedTuple):
-    """What became of a batch. `number` is its place in the index; None if it was not appended.
+    """The outcome for a batch. `number` is its place in the index; None if it was not appended.
 
-    A duplicate has no number. An idempotent producer's has no error, and the offset of the first
-    time; DUPLICATE_SEQUENCE_NUMBER is one of which that is not known (-1), or that has a write
-    token.
+    A duplicate has no number. An idempotent producer's has no error, and its first offset; it is
+    DUPLICATE_SEQUENCE_NUMBER if that offset is not known (-1), or if it has a write token.
     """
 
     error: ErrorCode
@@ -61,14 +61,14 @@ class Row(NamedTuple):
     bases: list[int]
     """Their base offsets."""
     places: list[int]
-    """Where they lie in the payload."""
+    """Their positions in the payload."""
     sizes: list[int]
     end: int
     """Where the next command begins."""
 
 
 class CopyPlan(NamedTuple):
-    """Batches in a row that are to be copied from the log to the cold store, as columns."""
+    """Consecutive batches to be copied from the log to the cold store, as columns."""
 
     uid: int
     bases: Sequence[int]
@@ -76,12 +76,12 @@ class CopyPlan(NamedTuple):
     sizes: Sequence[int]
     times: Sequence[int]
     epochs: Sequence[tuple[int, int]]
-    """From which offset on which leader epoch holds."""
+    """Pairs: a leader epoch, and the offset from which it holds."""
     end: int
-    """The offset behind the last one."""
+    """The offset after the last batch."""
 
     def batches(self) -> Iterator[tuple[int, int, int, int, int, int]]:
-        """Base, end, greatest timestamp, position, size and leader epoch of each."""
+        """Base, end, greatest timestamp, position, size and leader epoch of each batch."""
         epochs = iter(self.epochs)
         _, epoch = next(epochs)
         until, following = next(epochs, (OFFSET_MAX, epoch))
@@ -95,10 +95,10 @@ class CopyPlan(NamedTuple):
 
 
 class PartitionState:
-    """`log_start` to `next_offset` - 1 are there; `next_offset` is the high watermark.
+    """Offsets `log_start` to `next_offset` - 1 exist; `next_offset` is the high watermark.
 
     The batches up to `index_start` are in the cold store, the others in this node's log, where the
-    index has them. What is in both is read from the log.
+    index knows them. What is in both is read from the log.
     """
 
     __slots__ = (
@@ -123,7 +123,7 @@ class PartitionState:
         self.log_start = 0
         self.next_offset = 0
         self.append_time_ms = NO_TIME
-        """Of the last batch that carries the log's time (LogAppendTime): it does not go back."""
+        """Of the last batch with log append time (LogAppendTime): such times never go back."""
         self.index = BatchIndex()
         self.producers = Producers(producers_max)
         self.writers = Writers()
@@ -136,7 +136,7 @@ class PartitionState:
         """Apply a batch that lies at `position` of the log, under a leader epoch.
 
         Raises:
-            DamagedEntryError: if this is not one whole batch.
+            DamagedEntryError: if this is not exactly one batch.
         """
         size = len(batch)
         if size < HEADER_BYTES:
@@ -168,9 +168,9 @@ class PartitionState:
 
     def append_row(self, payload: Buffer, at: int, start: int, epoch: int) -> Row:
         """Apply the RECORDS commands from `at` on, up to one that is no usual batch for this
-        partition: that `append` refuses, or gives a time, or knows already. They are not parsed for
-        it, and it takes half as long as a call of `append` for each. `start`: where the payload
-        lies in the log.
+        partition: one that `append` would refuse, stamp with a time, or recognize as a duplicate.
+        Commands are not parsed, which takes half as long as calling `append` for each. `start`:
+        where the payload lies in the log.
         """
         bases: list[int] = []
         places: list[int] = []
@@ -219,7 +219,8 @@ class PartitionState:
         return Row(bases, places, sizes, at)
 
     def epoch_of(self, offset: int) -> tuple[int, int]:
-        """The leader epoch of the batch at `offset`, and the first offset it does not hold for."""
+        """The leader epoch of the batch at `offset`, and the first offset it no longer holds
+        for."""
         at = bisect_right(self._epoch_starts, offset) - 1
         until = self._epoch_starts[at + 1] if at + 1 < len(self._epochs) else OFFSET_MAX
         return self._epochs[at], until
@@ -227,9 +228,9 @@ class PartitionState:
     def end_of_epoch(self, epoch: int, current: int) -> tuple[int, int]:
         """The greatest known leader epoch up to `epoch`, and the first offset beyond it (KIP-320).
 
-        `current` is the epoch of who leads now, which may have appended nothing yet. (-1, -1) where
-        `epoch` is not known: it is above that. An epoch before all that are known ends where they
-        begin.
+        `current` is the present leader's epoch, which may not have appended anything yet. (-1, -1)
+        if `epoch` is unknown because it lies above that. An epoch before all known ones ends where
+        they begin.
         """
         if epoch >= current:
             return (current, self.next_offset) if epoch == current else (-1, -1)
@@ -239,7 +240,8 @@ class PartitionState:
 
     @property
     def blank(self) -> bool:
-        """Whether nothing has ever been appended or let in: there is nothing to remember."""
+        """Whether nothing was ever appended and no producer admitted: there is nothing to
+        remember."""
         return self.next_offset == 0 and not len(self.producers)
 
     def epochs(self) -> list[tuple[int, int]]:
@@ -266,7 +268,7 @@ class PartitionState:
 
     @property
     def index_start(self) -> int:
-        """The first offset that is to be read from the log."""
+        """The first offset that has to be read from the log."""
         index = self.index
         return index.base(index.first) if len(index) else self.next_offset
 
@@ -288,17 +290,17 @@ class PartitionState:
         return self.bytes_from(self.log_start)
 
     def missing(self) -> tuple[int, int] | None:
-        """The offsets that neither the cold store nor the log has, if there are any."""
+        """The offsets that are neither in the cold store nor in the log; None if there are none."""
         start = max(self.log_start, self.cold.end(self.uid) or 0)
         end = self.index_start
         return (start, end) if start < end else None
 
-    # -- settling -----------------------------------------------------------------------------
+    # -- tiering ------------------------------------------------------------------------------
 
     def copy_plan(self, below: int, batches_max: int = TIERING_BATCHES_MAX) -> CopyPlan | None:
-        """What to copy to the cold store so that nothing is read from below this position of the
-        log; None if it needs nothing. Offsets leave in order, so what lies further on may have to
-        go as well. At most `batches_max`: call again when these are settled.
+        """What to copy to the cold store so that nothing below this position of the log is read any
+        more; None if nothing is needed. Offsets move in order, so batches that lie further on may
+        have to move as well. At most `batches_max`: call again once these are tiered.
         """
         index = self.index
         first = max(index.first, index.at_or_after(self.cold.end(self.uid) or 0))

@@ -1,8 +1,8 @@
 """A partition as bytes: what any replica can use (PARTITION), and where its batches lie (INDEX).
 
-The first is the same on every replica that has applied the same slots, byte for byte. The second is
-this node's alone, four columns of numbers as the machine keeps them in memory: to copy 65,536
-batches takes about a millisecond, to write them out number by number would take a hundred.
+The first is the same, byte for byte, on every replica that has applied the same slots. The second
+belongs to this node alone: four columns of numbers in the machine's memory layout, because copying
+65,536 batches takes about a millisecond, and encoding them number by number would take a hundred.
 """
 
 import struct
@@ -26,7 +26,7 @@ from paxos.entry import Buffer
 from wire.records.write_tokens import is_write_token, position_of, token_of
 
 INDEX_PIECE: Final = 65_536
-"""Batches in one INDEX chunk, of 2 MiB."""
+"""Batches in one INDEX chunk, which then has 2 MiB."""
 EPOCHS_MAX: Final = 1 << 24
 EPOCH_MAX: Final = 2**31 - 1
 PRODUCER_EPOCH_MAX: Final = 2**15 - 1
@@ -41,7 +41,7 @@ _WRITER: Final = struct.Struct(">qhiB")
 _BASE: Final = struct.Struct(">q")
 _INDEX: Final = struct.Struct(">QI")
 _BYTE_ORDER: Final = array("Q", [0x0102030405060708]).tobytes()
-"""How this machine writes that number: the columns are written the same way."""
+"""This number in the machine's byte order, which the columns have as well."""
 
 
 def encode_partition(state: PartitionState) -> bytes:
@@ -73,10 +73,10 @@ def encode_partition(state: PartitionState) -> bytes:
 
 
 def load_partition(state: PartitionState, body: Buffer) -> None:
-    """Make `state` what the bytes say, whatever it was; of its batches nothing is known then.
+    """Replace `state` by what the bytes say; where its batches lie is unknown then.
 
     Raises:
-        ImageError: if this is no image of a partition; the state is as it was then.
+        ImageError: if this is no image of a partition; `state` is unchanged then.
     """
     data = Bytes(body)
     log_start, next_offset, append_time_ms, bytes_end, count = data.unpack(_PARTITION)
@@ -116,7 +116,7 @@ def extent_of(body: Buffer) -> tuple[int, int]:
     """First and next offset of an encoded partition.
 
     Raises:
-        ImageError: it is none.
+        ImageError: if it is malformed.
     """
     log_start, next_offset, *_ = Bytes(body).unpack(_PARTITION)
     if not 0 <= log_start <= next_offset:
@@ -129,7 +129,7 @@ def _read_producer(data: Bytes, next_offset: int) -> ProducerImage:
     known = producer_id >= 0 and 0 <= epoch <= PRODUCER_EPOCH_MAX and 0 <= last < SEQUENCES
     if not known or not 0 <= contiguous <= CONTIGUOUS_MAX or not 0 <= count <= BATCHES_REMEMBERED:
         raise ImageError(f"producer {producer_id} of epoch {epoch}, last {last}, {count} batches")
-    if (count == 0) != (contiguous == 0):  # both of one that was let in, and has sent nothing yet
+    if (count == 0) != (contiguous == 0):  # both if it was admitted and has sent nothing
         raise ImageError(f"producer {producer_id}: {count} batches, {contiguous} in a row")
     recent = []
     for _ in range(count):
@@ -159,7 +159,7 @@ def _read_writer(data: Bytes, next_offset: int) -> tuple[int, Writer]:
 
 
 def index_pieces(index: BatchIndex, stop: int) -> Iterator[bytes]:
-    """The batches before number `stop`, piece by piece; those dropped meanwhile are left out."""
+    """The batches before number `stop`, in pieces; those dropped meanwhile are left out."""
     at = index.first
     while at < stop:
         at = max(at, index.first)
@@ -173,8 +173,8 @@ def index_pieces(index: BatchIndex, stop: int) -> Iterator[bytes]:
 def load_index(state: PartitionState, body: Buffer) -> None:
     """Add a piece to the index of a partition, whose PARTITION chunk has been loaded.
 
-    It goes on where the piece before it has ended, or further on: then the log start was moved up,
-    or batches were settled, between the two.
+    It continues where the previous piece ended, or later: then the log start was moved up, or
+    batches were tiered, between the two.
 
     Raises:
         ImageError: if it cannot be a piece of this index.
@@ -189,7 +189,7 @@ def load_index(state: PartitionState, body: Buffer) -> None:
     data.finish()
     index = state.index
     if len(index) and first < index.stop:
-        raise ImageError(f"partition {state.uid}: batch {first} where {index.stop} comes")
+        raise ImageError(f"partition {state.uid}: batch {first} instead of {index.stop}")
     if len(index) and first > index.stop:
         index.drop_before(index.stop)
     bases, starts = list(columns.bases), list(columns.starts)

@@ -1,23 +1,24 @@
-"""Idempotent producers of one partition: the same batch twice is appended once (KIP-98, KIP-360).
+"""Idempotent producers of one partition: a batch sent twice is appended once (KIP-98, KIP-360).
 
-All of it follows from the headers of the batches in the log, so every replica knows the same and a
-new master goes on where the old one was. For each producer id the epoch and the last five batches
-are remembered, as Kafka does; five is also what clients keep in flight at most.
+All of it follows from the headers of the batches in the log, so every replica knows the same, and a
+new master continues where the old one stopped. For each producer id the epoch and the last five
+batches are remembered, as in Kafka; clients also keep at most five in flight.
 
-A batch that is older than those five is a duplicate only if we know that all of its sequence
-numbers were appended: numbers are contiguous within an epoch from the first one we saw on
-(protocol.md [R16]), so that first one is remembered too. Before it we know nothing: to say
-"duplicate" there could tell a producer that a batch which was refused on its way here is safe.
+A batch older than those five is a duplicate only if we know that all of its sequence numbers were
+appended. Numbers are contiguous within an epoch from the first one we saw on (protocol.md [R16]),
+so that first one is remembered too. Before it we know nothing: to say "duplicate" there could tell
+a producer that a batch is safe although it was refused on its way here.
 
 An unknown producer begins at 0: a low number above it may mean that an earlier batch was refused on
-its way here, by a node that was no master yet, say, and will come again; appended now, this batch
-would stand before it (found by the swarm: seed 22 with brokers). If the master finds that this is
-not so it says where the producer begins (`admit`, `broker.producers.unknown_producers`). A number
-that is too high to follow a refused batch is let in.
+its way here, say by a node that was not master yet, and will be retried; if this batch were
+appended now, it would precede that one (found by the swarm: seed 22 with brokers). If the master
+finds that this is not so, it says where the producer begins (`admit`,
+`broker.producers.unknown_producers`). A number that is too high to follow a refused batch is
+admitted.
 
-The state of a partition is bounded: over the limit the producer that has not appended for longest
-is forgotten, by every replica at the same batch. From then on an unknown producer may be one that
-was forgotten, and begins where it likes.
+The state of a partition is bounded: over the limit, the producer that has not appended for the
+longest time is forgotten, by every replica at the same batch. From then on an unknown producer may
+be one that was forgotten, and may begin anywhere.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,16 +32,16 @@ SEQUENCES: Final = 1 << 31
 """Sequence numbers wrap around from 2^31 - 1 to 0."""
 BATCHES_REMEMBERED: Final = 5
 PRODUCERS_MAX: Final = 2_000
-"""Per partition, about a kilobyte each. A retry is only at risk of being appended twice if as many
-other idempotent producers wrote to its partition between the first attempt and the second."""
+"""Per partition, about a kilobyte each. A retry is only at risk of being appended twice if this
+many other idempotent producers wrote to its partition between the two attempts."""
 IN_FLIGHT_RECORDS_MAX: Final = 1 << 16
-"""More than clients have under way at once: five batches, of 10,000 records at most by default."""
+"""More than clients have in flight at once: five batches, of 10,000 records at most by default."""
 CONTIGUOUS_MAX: Final = SEQUENCES // 2
-"""Further back than this a sequence number could as well be one to come."""
+"""Further back than this, a sequence number could just as well be a future one."""
 
 
 class Verdict(NamedTuple):
-    """Why a batch is not to be appended; a duplicate has error NONE and its first offset."""
+    """Why a batch must not be appended; a duplicate has error NONE and its first offset."""
 
     error: ErrorCode
     base_offset: int
@@ -56,13 +57,13 @@ class _Producer:
     epoch: int
     last: int = -1
     contiguous: int = 0
-    """How many sequence numbers up to `last` are known to be appended."""
+    """How many sequence numbers up to `last` are known to have been appended."""
     recent: list[tuple[int, int, int]] = attrs.Factory(list)
     """First and last sequence number and base offset of the last batches, oldest first."""
 
 
 class ProducerImage(NamedTuple):
-    """What is known of one producer, as a checkpoint has it."""
+    """What is known of one producer, in the form that a checkpoint has."""
 
     producer_id: int
     epoch: int
@@ -79,18 +80,18 @@ class Producers:
         self._by_id: dict[int, _Producer] = {}
         """In the order of their last batches."""
         self.forgot = False
-        """Whether an unknown producer may be one that was known."""
+        """Whether an unknown producer may be one that was forgotten."""
 
     def __len__(self) -> int:
         return len(self._by_id)
 
     def images(self) -> Iterator[ProducerImage]:
-        """All of them, the one that has been silent for longest first."""
+        """All of them, the one silent for the longest time first."""
         for producer_id, one in self._by_id.items():
             yield ProducerImage(producer_id, one.epoch, one.last, one.contiguous, one.recent)
 
     def load(self, images: Iterable[ProducerImage], forgot: bool) -> None:
-        """Know these producers, in this order, and no others."""
+        """Replace the known producers by these, in this order."""
         self._by_id = {
             one.producer_id: _Producer(one.epoch, one.last, one.contiguous, one.recent)
             for one in images

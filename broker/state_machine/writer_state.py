@@ -1,9 +1,9 @@
-"""Write tokens of one partition: a micro-batch that is run again is appended once (ADR 28).
+"""Write tokens of one partition: a micro-batch that is run twice is appended once (ADR 28).
 
 A streaming job writes record batches whose headers say where they belong
 (`wire.records.write_tokens`): the writer, its micro-batch, the chunk within it, and whether more
-chunks follow. Of each writer the last position is remembered, which is enough, because one writer's
-micro-batches come in order and are done before the next begins:
+chunks follow. For each writer only the last position is remembered; that suffices, because one
+writer's micro-batches come in order, and each is finished before the next begins:
 
     an unknown writer, or a later micro-batch    appended if it is chunk 0
     an earlier micro-batch                       there already
@@ -11,15 +11,16 @@ micro-batches come in order and are done before the next begins:
                           the next chunk         appended, if more were to follow
     any other chunk                              out of order
 
-What is there is as its first run has written it, and that is right only if the second run would
-write the same: else rows get lost that the first one has not come to. So the writer is told where
-the chunks are that it wants to write again, and can compare; and one that has more of them than a
-micro-batch that was complete is not told that they are there. To say so of a later micro-batch
-would lose it, to append an earlier one would write it twice.
+What is there was written by the first run, which is right only if the second run would write the
+same: otherwise rows get lost that the first one had not reached. So a writer is told where the
+chunks are that it wants to write again, and can compare; a writer with more chunks than a completed
+micro-batch had is not told that they exist. To say so of a later micro-batch would lose it; to
+append an earlier one would write it twice.
 
-Apart from idempotent producers, so that these, of which many live for minutes, do not push out the
-position of a job that is stopped for a weekend. Over the limit the writer that has not appended for
-longest is forgotten, by every replica at the same batch; if it comes back, it begins anew.
+Writers are kept apart from idempotent producers, so that these, many of which live for minutes, do
+not push out the position of a job that is stopped for a weekend. Over the limit, the writer that
+has not appended for the longest time is forgotten, by every replica at the same batch; if it
+returns, it begins anew.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +33,7 @@ from wire.records.write_tokens import Position, position_of
 WRITERS_MAX: Final = 2_000
 """Per partition, about 330 bytes each. A writer is a task of a job: a shuffle makes 200 of them."""
 CHUNKS_REMEMBERED: Final = 5
-"""By their offsets, as of idempotent producers."""
+"""With their offsets, as for idempotent producers."""
 
 _OUT_OF_ORDER: Final = Verdict(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
 _THERE_ALREADY: Final = Verdict(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1)
@@ -42,14 +43,14 @@ class Writer(NamedTuple):
     """What is known of one writer."""
 
     position: Position
-    """Of the last chunk that was appended."""
+    """Position of the last chunk that was appended."""
     bases: tuple[int, ...] = ()
-    """The base offsets of the last chunks of this micro-batch, oldest first."""
+    """Base offsets of the last chunks of this micro-batch, oldest first."""
 
 
 class Writers:
-    """In the place of `Producers` for batches with a token: called alike, of which `last` means
-    nothing here, and neither does the order of epochs."""
+    """Takes the place of `Producers` for batches with a token and is called the same way; `last`
+    and the order of epochs mean nothing here."""
 
     __slots__ = ("_by_id", "limit")
 
@@ -62,11 +63,11 @@ class Writers:
         return len(self._by_id)
 
     def images(self) -> Iterator[tuple[int, Writer]]:
-        """All of them by producer id, the one that has been silent for longest first."""
+        """All of them by producer id, the one silent for the longest time first."""
         return iter(self._by_id.items())
 
     def load(self, images: Mapping[int, Writer]) -> None:
-        """Know these writers, in this order, and no others."""
+        """Replace the known writers by these, in this order."""
         self._by_id = dict(images)
 
     def judge(self, producer_id: int, epoch: int, first: int, last: int) -> Verdict | None:

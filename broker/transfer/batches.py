@@ -1,4 +1,4 @@
-"""Record batches as they travel between nodes: checked one by one before they are written."""
+"""Record batches as they travel between nodes: each is checked before it is written."""
 
 from broker.reads.stored_batch import Batch
 from broker.transfer.messages import Data
@@ -6,17 +6,18 @@ from wire.records.batch import BatchError, is_intact, split
 
 
 class BadData(ValueError):
-    """A source's batches are not what they say they are."""
+    """A source's batches are not what they claim to be."""
 
 
 def batches_of(data: Data, at: int, *, fresh: bool) -> list[Batch]:
     """The batches of an answer, which cover the offsets from `at` to its end.
 
-    Only a partition of which nothing is here (`fresh`) may begin with a batch that begins before
-    `at`; what another one has of that batch, it has whole.
+    Only if nothing of the partition is here (`fresh`) may the first batch begin before `at`: any
+    other partition already has that batch as a whole.
+
 
     Raises:
-        BadData: a checksum is wrong, or the offsets do not follow.
+        BadData: if a checksum is wrong, or the offsets do not follow each other.
     """
     found: list[Batch] = []
     for buffer in data.payload:

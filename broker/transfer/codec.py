@@ -1,7 +1,7 @@
 """The bytes of a catch-up message: version, kind, CRC32C of everything behind it, fields, payload.
 
-The checksum is the message's own: batches carry one besides, but it covers neither their offsets
-nor the state of a group. Big-endian, as everything between nodes.
+The message has a checksum of its own: batches carry one as well, but it covers neither their
+offsets nor the state of a group. Big-endian, like everything between nodes.
 """
 
 import struct
@@ -66,7 +66,7 @@ def _fields(message: Message) -> tuple[int, bytes, tuple[Buffer, ...]]:
 
 
 def encode(message: Message) -> list[Buffer]:
-    """The message's bytes as buffers; a payload is not copied."""
+    """The message's bytes as buffers; the payload is not copied."""
     kind, fixed, payload = _fields(message)
     checksum = crc32c(fixed)
     for buffer in payload:
@@ -78,7 +78,7 @@ def decode(body: memoryview) -> Message:
     """The message; its payload is a view of `body`.
 
     Raises:
-        PeerError: these are not the bytes of one, or not those that were sent.
+        PeerError: if these are not the bytes of a message, or not those that were sent.
     """
     if len(body) < _HEAD.size:
         raise PeerError(f"a catch-up message of {len(body)} bytes")

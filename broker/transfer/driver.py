@@ -1,8 +1,8 @@
-"""Carries out what the machines of broker.transfer want done: the node's half of a state transfer.
+"""Carries out the effects of the machines of broker.transfer: the node's half of a state transfer.
 
-Sink and source decide; here are their questions to this node, the threads that read and write for
-them, and the order that makes a transfer safe: data, then the checkpoint, both durable, then the
-state machine, the log and the replica, all in one go on the loop.
+Sink and source decide; here are their queries to this node, the threads that read and write for
+them, and the order that makes a transfer safe: first the data, then the checkpoint, both durable,
+and then the state machine, the log and the replica in one step on the loop.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -63,7 +63,7 @@ class Links(Protocol):
 
 
 class Node(Protocol):
-    """This node's groups and its log."""
+    """This node's Paxos groups and its log."""
 
     @property
     def multi(self) -> MultiGroup: ...
@@ -73,7 +73,7 @@ class Node(Protocol):
 
     @property
     def takes_part(self) -> bool:
-        """Whether it may say anything to its peers."""
+        """Whether it may send anything to its peers."""
 
     def boot_ns(self) -> int: ...
 
@@ -82,38 +82,38 @@ class Node(Protocol):
     def master(self, group: GroupId) -> NodeId | None: ...
 
     def end_round(self) -> object:
-        """Carry out what this round's events want done."""
+        """Carry out the effects of this round's events."""
 
     def install(self, now: Now, group: GroupId, base: Base) -> None:
-        """The state machine is what a peer's state says, and the state is a checkpoint here: so be
-        the log and the replica, at once."""
+        """The state machine has taken over a peer's state, which is a checkpoint here: have the log
+        and the replica follow at once."""
 
 
 class States(Protocol):
-    """The checkpoints of this node; none is taken of the groups in `held`."""
+    """The checkpoints of this node; none is made of the groups in `held`."""
 
     held: set[GroupId]
 
     def newest(self, group: GroupId) -> Slot | None:
-        """The slot of the last one."""
+        """The slot of the newest one."""
 
     def forget(self, group: GroupId) -> None:
-        """What is being taken is worth nothing."""
+        """The one being made is worthless."""
 
     def came(self, now_ns: int, group: GroupId, slot: Slot, size: int) -> None:
         """One came from a peer, and is durable."""
 
     def soon(self, group: GroupId) -> None:
-        """The next one is to be taken of this group."""
+        """Make the next one of this group."""
 
 
 def take_over(
     node: Node, machines: Mapping[GroupId, GroupMachine], group: GroupId, chunks: list[Chunk]
 ) -> Slot | None:
-    """Go on from a peer's state; returns its slot, None if this node has got as far meanwhile.
+    """Continue from a peer's state; return its slot, or None if this node has got as far meanwhile.
 
-    A frame of this very round may have told the replica of entries that its machine is given only
-    when the round ends: so it ends first. After that nothing comes in between, it is one step.
+    In this very round the replica may have learnt entries that its machine gets only when the round
+    ends: so it ends first. After that nothing comes in between: it is one step.
     """
     node.end_round()
     replica, machine = node.multi.replicas.get(group), machines.get(group)
@@ -127,8 +127,8 @@ def take_over(
 
 
 class CatchingUp:
-    """`scratch` makes a state machine that nothing depends on: a state from a peer is tried there
-    before it becomes this node's checkpoint."""
+    """`scratch` makes a state machine that nothing depends on: a peer's state is tried there before
+    it becomes this node's checkpoint."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class CatchingUp:
         self._saver, self._mover, self._reader = workers
         self._registry, self._scratch, self._journal = registry, scratch, journal
         self.links: Links | None = None
-        # Answers to questions of an earlier life may still come: no number is used twice.
+        # Answers to questions from an earlier life may still arrive: no number is used twice.
         first_number = (node.multi.incarnation & 0xFFFF_FFFF) << 32
         self.sink = Sink(self, buckets[0], first_number)
         self.source = Source(self, buckets[1])
@@ -161,7 +161,7 @@ class CatchingUp:
     # -- events -------------------------------------------------------------------------------
 
     def want(self, fetch: FetchState) -> None:
-        """A replica has learned that only a transfer will help."""
+        """A replica has found that only a transfer will help."""
         self.sink.want(fetch.group)
 
     def on_message(self, node: NodeId, message: Message) -> None:
@@ -177,7 +177,7 @@ class CatchingUp:
         self.source.peer_down(node)
 
     def dropped(self, group: GroupId) -> None:
-        """This node keeps the group no more."""
+        """This node no longer keeps the Paxos group."""
         self.sink.forget(group)
         self._release()
 
@@ -198,7 +198,7 @@ class CatchingUp:
             self._measured = (now_ns, received)
 
     def _release(self) -> None:
-        """Groups whose transfer has ended are looked after as all others again."""
+        """Return groups whose transfer has ended to normal checkpoints and tiering."""
         for group in [one for one in self._held if not self.sink.catches_up(one)]:
             self._held.discard(group)
             self._tiering.release(group)
@@ -220,7 +220,7 @@ class CatchingUp:
         assert self.links is not None
         self.links.catch_up(send.to, send.message)
 
-    # -- what the sink asks of this node ------------------------------------------------------
+    # -- the sink's queries to this node ------------------------------------------------------
 
     def applied(self, group: GroupId) -> Slot:
         replica = self._node.multi.replicas.get(group)
@@ -252,7 +252,7 @@ class CatchingUp:
             if self.links.connected(node):
                 yield Candidate(node, replica.peer(node).applied, masters.count(node))
 
-    # -- what the sink wants done -------------------------------------------------------------
+    # -- the sink's effects -------------------------------------------------------------------
 
     def _do(self, effect: SinkEffect) -> None:
         if isinstance(effect, Send):
@@ -284,7 +284,7 @@ class CatchingUp:
         def settled(_: object) -> None:
             self.sink.tiered(self._node.boot_ns(), group)
 
-        # Behind everything that is on its way to the cold store: then its ends are known.
+        # After everything that is on its way to the cold store: then its ends are known.
         learn = partial(self._cold.learn, self._cold.uids())
         self._tiering.tier_all(group, lambda: self._mover.submit(learn, settled))
 
@@ -314,14 +314,15 @@ class CatchingUp:
     def _repair(self, effect: Repair) -> None:
         def repaired(_: None) -> None:
             what = {"partition": effect.uid, "start": effect.start, "end": effect.end}
-            self._journal.info("cold data mended", **what)
+            self._journal.info("cold data repaired", **what)
 
         rows = [written(one) for one in effect.batches]
         work = partial(self._cold.replace, effect.uid, effect.start, effect.end, rows)
         self._mover.submit(work, repaired, self._not_repaired)
 
     def _not_repaired(self, error: StorageError) -> None:
-        """Dropped meanwhile, or there is no room: it is found again if it is still there."""
+        """Dropped meanwhile, or there is no room: if it is still damaged, it will be found
+        again."""
         if not isinstance(error, NotInLog | DiskFull):
             raise error
 
@@ -345,7 +346,7 @@ class CatchingUp:
         def saved(result: Slot | Exception) -> None:
             now_ns = self._node.boot_ns()
             if isinstance(result, Exception):
-                self._journal.error("a peer's state is none", group=group, reason=str(result))
+                self._journal.error("a peer's state is invalid", group=group, reason=str(result))
                 self.sink.not_saved(now_ns, group)
                 return
             self._checkpointing.came(now_ns, group, result, sum(map(len, chunks)))
@@ -365,7 +366,7 @@ class CatchingUp:
         chunks = [decode_chunk(chunk) for chunk in effect.chunks]
         slot = take_over(self._node, self._machines, group, chunks)
         if slot is not None:
-            self._checkpointing.soon(group)  # of which a restart knows the log as well
+            self._checkpointing.soon(group)  # a restart then finds the log after it as well
             self._journal.warning("state transfer done", group=group, slot=slot)
         self.sink.installed(self._node.boot_ns(), group)
 
@@ -413,7 +414,7 @@ class CatchingUp:
         elif ask.offset < (self._cold.end(ask.uid) or 0):
             self._read_cold(one, state)
         elif ask.offset < state.index_start:
-            # A peer is to give it to us as well.
+            # A peer is to send it to us, too.
             self.source.not_read(one.to, ask, RefusalReason.DAMAGED)
         else:
             self._read_log(one, state)
@@ -455,8 +456,8 @@ class CatchingUp:
         self._reader.submit(read, done)
 
     def _answer(self, one: Read, batches: tuple[Batch, ...], end: int) -> None:
-        """Where something is missing between the batches, compaction has left it out: a gap that is
-        damage is told apart by the cold store."""
+        """Where offsets are missing between the batches, compaction has removed them: the cold
+        store tells a gap that is damage."""
         ends = [one.ask.offset, *(batch.end for batch in batches)]
         starts = [*(batch.base for batch in batches), end]
         gaps = any(start > reached for start, reached in zip(starts, ends, strict=True))

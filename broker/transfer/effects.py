@@ -1,4 +1,5 @@
-"""What the machines of this package want done by whoever runs them (the runtime, the simulator)."""
+"""What the machines of this package want done by their driver (in the runtime, in the
+simulator)."""
 
 from typing import TypeAlias
 
@@ -13,7 +14,7 @@ from paxos.ids import GroupId, NodeId
 
 @attrs.frozen
 class Send:
-    """A question for a source, or an answer to a sink."""
+    """Send a question to a source, or an answer to a sink."""
 
     to: NodeId
     message: Question | Answer
@@ -21,16 +22,17 @@ class Send:
 
 @attrs.frozen
 class TierAll:
-    """Move all of the group's batches from the own log to the cold store; then `Sink.tiered`."""
+    """Move all of the group's batches from this node's log to the cold store; then
+    `Sink.tiered`."""
 
     group: GroupId
 
 
 @attrs.frozen
 class Restart:
-    """The partition's cold data ends below what the source still has: forget it.
+    """The partition's cold data ends below what the source still has: delete it.
 
-    What follows begins at `offset`, or at the first offset of the batch that contains it.
+    The data that follows begins at `offset`, or at the first offset of the batch that contains it.
     """
 
     uid: int
@@ -39,9 +41,9 @@ class Restart:
 
 @attrs.frozen
 class Append:
-    """Add to the partition's cold data, durably; then `Sink.appended` with its size.
+    """Append to the partition's cold data, durably; then `Sink.appended` with the size.
 
-    They stand for the offsets from `start` on: what is missing between them was compacted away.
+    The batches cover the offsets from `start` on: those missing between them were compacted away.
     """
 
     uid: int
@@ -52,7 +54,7 @@ class Append:
 
 @attrs.frozen
 class Repair:
-    """Write these batches in the place of the damaged ones from `start` on."""
+    """Replace the damaged batches from `start` on by these."""
 
     uid: int
     start: int
@@ -71,7 +73,7 @@ class Fetched:
 
 @attrs.frozen
 class NotFetched:
-    """No peer has it any more, or not now: if it is still needed it is requested again."""
+    """No peer has it any more, or not now; if it is still needed, it is requested again."""
 
     group: GroupId
     uid: int
@@ -87,7 +89,7 @@ class Save:
 
 @attrs.frozen
 class Install:
-    """The checkpoint is durable: take the state over; then `Sink.installed`."""
+    """The checkpoint is durable: take over its state; then `Sink.installed`."""
 
     group: GroupId
     chunks: tuple[bytes, ...]
@@ -103,7 +105,7 @@ SinkEffect: TypeAlias = (
 
 @attrs.frozen
 class Read:
-    """Read what is asked for, in any thread; then `Source.was_read`."""
+    """Read what was asked for, in any thread; then `Source.was_read`."""
 
     to: NodeId
     ask: AskData

@@ -1,8 +1,8 @@
-"""What a node that catches up and the one that helps it say to each other.
+"""The messages between a node that catches up (sink) and the one that helps it (source).
 
 The sink asks, the source answers; every question has a number that its answer repeats, so answers
-to questions of an earlier attempt, or an earlier life, are told from those that are waited for.
-Offsets are Kafka's, slots are the group's. Encoding: `codec.py`.
+to questions of an earlier attempt, or of an earlier life, can be told from expected ones. Offsets
+are Kafka's, slots are the Paxos group's. Encoding: `codec.py`.
 """
 
 from enum import IntEnum
@@ -14,25 +14,25 @@ from paxos.entry import Buffer
 from paxos.ids import GroupId, Slot
 
 PARTS_MAX: Final = 65_536
-"""Partitions of one group in a Manifest."""
+"""Partitions of one Paxos group in a Manifest."""
 PAYLOAD_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Of one answer: a batch is sent whole, and there are none larger."""
+"""Size of one answer's payload: a batch is sent whole, and none is larger."""
 
 ASKED_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Of one question for data: a sink asks for `sink.PULL_BYTES`."""
+"""Data requested by one question: a sink asks for `sink.PULL_BYTES`."""
 
 
 class RefusalReason(IntEnum):
-    """Why a question is not answered, and what the sink makes of it (sink.py)."""
+    """Why a question is refused, and what the sink does about it (sink.py)."""
 
     BEHIND = 1
-    """The source is not ahead of the sink, or not a member: ask somebody else."""
+    """The source is not ahead of the sink, or not a member: ask another node."""
     BUSY = 2
-    """It helps too many already, or is itself catching up: ask somebody else."""
+    """It already helps too many, or is itself catching up: ask another node."""
     GONE = 3
-    """The session has ended, or the offset is below the log start by now: ask for what there is."""
+    """The session has ended, or the offset is below the log start by now: ask what there is."""
     DAMAGED = 4
-    """It cannot read what was asked for: ask somebody else."""
+    """It cannot read what was asked for: ask another node."""
 
 
 @attrs.frozen
@@ -46,7 +46,7 @@ class AskManifest:
 
 @attrs.frozen
 class Part:
-    """A partition's records: offsets from `log_start` to below `next_offset`."""
+    """A partition's records: offsets from `log_start` up to, not including, `next_offset`."""
 
     uid: int
     log_start: int
@@ -65,7 +65,8 @@ class Manifest:
 
 @attrs.frozen
 class AskData:
-    """Batches of a partition, from the one that contains `offset` on, whole ones, one at least."""
+    """Asks for whole batches of a partition, from the one that contains `offset` on, at least
+    one."""
 
     number: int
     group: GroupId
@@ -78,7 +79,7 @@ class AskData:
 class Data:
     """Batches with their offsets and epochs; the next ones begin at `end`.
 
-    `gaps`: the partition is compacted, and offsets may be missing between them.
+    `gaps`: the partition is compacted, and offsets may be missing between the batches.
     """
 
     number: int
@@ -91,7 +92,7 @@ class Data:
 
 @attrs.frozen
 class AskState:
-    """A piece of the group's state: of its chunk number `chunk`, from byte `at` on.
+    """Asks for a piece of the group's state: of its chunk number `chunk`, from byte `at` on.
 
     The first piece of chunk 0 begins a new session, with the newest checkpoint there is.
     """
@@ -104,7 +105,7 @@ class AskState:
 
 @attrs.frozen
 class State:
-    """A piece of a chunk of `size` bytes; `last` of the session's last chunk."""
+    """A piece of a chunk of `size` bytes; `last`: of the session's last chunk."""
 
     number: int
     group: GroupId

@@ -1,24 +1,25 @@
-"""The node that catches up: it pulls what its log can no longer give it from a member that has it.
+"""The node that catches up: it pulls what its log can no longer provide from a member that has it.
 
 Theory of operation. A member that is asked for slots its log has trimmed says so; the group is then
 `want`ed here. One group at a time, the registry's first:
 
-    TIER    what the own log holds of the group goes to the cold store, so that all data we have
+    TIER      the group's data in this node's log goes to the cold store, so that all data we have
               ends at one offset per partition
-    MANIFEST  which partitions are there, and from which offset to which
+    MANIFEST  which partitions there are, and from which offset to which
     DATA      each partition from the end of its own cold data on: the bulk, and it is kept whatever
-              happens next. A transfer that is broken off goes on where it was, from any member
+              happens next. An interrupted transfer continues where it was, from any member
     STATE     the source's newest checkpoint of the group, chunk by chunk (small beside the data)
-    REST      what the partitions had grown by when that was made, after their data was pulled
-    SAVE      the state becomes a checkpoint file, when all data is durable
-    INSTALL   and only then what this replica goes on from; what follows comes from the log
+    REST      what was appended to the partitions between pulling their data and that checkpoint
+    SAVE      the state becomes a checkpoint file, once all data is durable
+    INSTALL   only then does the replica continue from it; what follows comes from the log
 
-The source holds nothing back for us, and may change at any time. Data stays good, for offsets and
-what is at them are the same on every member; a state from several sources would not be, so that
-begins anew. A compacted partition is copied from its beginning on, and from one source: each
-replica compacts for itself, and where one still has a value another may be done with the tombstone
-that deletes it (broker.lifecycle.compaction). One question is under way at a time, and it asks for
-a bounded piece: so at most that much is on the link, and UNWRITTEN_BYTES_MAX wait for our disk.
+The source reserves nothing for us, and may change at any time. Data stays valid, because offsets
+and the records at them are the same on every member; a mix of states from several sources would not
+be, so the state then starts again. A compacted partition is copied from its beginning on, from one
+source: each replica compacts for itself, and one may still have a value when another has already
+removed the tombstone that deletes it (broker.lifecycle.compaction). One question is in flight at a
+time, for a bounded piece: so at most that much is on the link, and UNWRITTEN_BYTES_MAX wait for our
+disk.
 """
 
 from collections import deque
@@ -59,18 +60,19 @@ from broker.transfer.messages import (
 from paxos.ids import MS, REGISTRY_GROUP, SLOT_ZERO, GroupId, NodeId, Slot
 
 PULL_BYTES: Final = 1024 * 1024
-"""Asked for at once: what a heartbeat may have to wait behind on the link."""
+"""Requested at a time: a heartbeat may have to wait this long behind it on the link."""
 UNWRITTEN_BYTES_MAX: Final = 4 * 1024 * 1024
 STATE_BYTES_MAX: Final = 1024 * 1024 * 1024
-"""Of one group, held in memory until it is a checkpoint; a larger one is not taken over."""
+"""State of one Paxos group, held in memory until it is a checkpoint; a larger one is not taken
+over."""
 ANSWER_NS: Final = 3_000 * MS
-"""After this long an unanswered question is sent again, to another member if there is one."""
+"""After this time an unanswered question is sent again, to another member if there is one."""
 GIVE_WAY_NS: Final = 2_000 * MS
-"""After this long a group that no member can help with lets others go first."""
+"""After this time a group that no member can help with lets others go first."""
 AVOID_SOURCE_NS: Final = 5_000 * MS
-"""How long a member that could not help is left alone."""
+"""How long a member that could not help is not asked again."""
 REPAIRS_MAX: Final = 1024
-"""The most damaged places waiting; more will be found again."""
+"""Most damaged places that wait; further ones will be found again."""
 
 
 class Phase(Enum):
@@ -85,7 +87,7 @@ class Phase(Enum):
 
 @attrs.frozen
 class Candidate:
-    """A member that can be reached; `masters`: of how many groups it is the master."""
+    """A reachable member; `masters`: how many groups it is the master of."""
 
     node: NodeId
     applied: Slot
@@ -93,24 +95,25 @@ class Candidate:
 
 
 class Local(Protocol):
-    """What the sink asks of its own node."""
+    """The sink's queries to its own node."""
 
     def applied(self, group: GroupId) -> Slot: ...
 
     def knows_end(self, uid: int) -> bool:
-        """Whether `cold_end` is known already; after a TIER those of its group are."""
+        """Whether `cold_end` is known already; after a TIER it is for all partitions of that
+        group."""
 
     def cold_end(self, uid: int) -> int | None:
         """Where the partition's cold data ends; None if there is none."""
 
     def compacted(self, uid: int) -> bool:
-        """Whether the partition's topic is compacted, for all that is known here."""
+        """Whether the partition's topic is compacted, as far as this node knows."""
 
     def part_of(self, chunk: bytes) -> Part | None:
         """The partition whose state this is; None for a chunk of another kind.
 
         Raises:
-            ValueError: this is no chunk.
+            ValueError: if this is no chunk.
         """
 
     def candidates(self, group: GroupId) -> Iterable[Candidate]: ...
@@ -118,15 +121,15 @@ class Local(Protocol):
 
 @attrs.define(eq=False)
 class _Span:
-    """Batches to be pulled; `fresh`: nothing of the partition is here, so where it begins is the
-    source's to say."""
+    """Batches to be pulled; `fresh`: nothing of the partition is here, so the source decides where
+    it begins."""
 
     uid: int
     at: int
     end: int
     fresh: bool
     whole_from: int | None = None
-    """Of a compacted partition: what is to come from one source begins here."""
+    """For a compacted partition: the range that has to come from one source begins here."""
 
 
 @attrs.define(eq=False)
@@ -134,7 +137,8 @@ class _Job:
     group: GroupId
     phase: Phase
     applied: Slot = SLOT_ZERO
-    """Ours when it began: whoever gets on by other means needs no transfer."""
+    """What we had applied when it began: a replica that advances by other means needs no
+    transfer."""
     source: NodeId | None = None
     spans: deque[_Span] = attrs.Factory(deque)
     chunks: list[bytes] = attrs.Factory(list)
@@ -145,7 +149,7 @@ class _Job:
 
 @attrs.frozen
 class _DataRequest:
-    """Data of one partition only: to be appended to its cold end, or to mend what is damaged."""
+    """Data of one partition only: to be appended to its cold data, or to repair damage."""
 
     group: GroupId
     uid: int
@@ -164,7 +168,7 @@ class _DataJob(_Job):
 @attrs.define(eq=False)
 class SinkStatistics:
     transfers: int = 0
-    """State transfers that were completed."""
+    """State transfers completed."""
     bytes_received: int = 0
     repaired: int = 0
     questions: int = 0
@@ -178,7 +182,7 @@ class SinkStatistics:
 
 @attrs.frozen
 class SinkView:
-    """What is going on, for status and metrics."""
+    """The transfer under way, for status and metrics."""
 
     group: GroupId
     phase: str
@@ -187,7 +191,7 @@ class SinkView:
 
 
 class Sink:
-    """`first_number`: no question of an earlier life had it, or a higher one."""
+    """`first_number`: above the numbers of all questions of earlier lives."""
 
     def __init__(self, local: Local, bucket: TokenBucket, first_number: int) -> None:
         self._local, self._bucket = local, bucket
@@ -205,7 +209,7 @@ class Sink:
     # -- what is wanted -----------------------------------------------------------------------
 
     def want(self, group: GroupId) -> None:
-        """The members' logs do not reach back to where this replica is."""
+        """The members' logs do not reach back to this replica's position."""
         if self._job is None or isinstance(self._job, _DataJob) or self._job.group != group:
             self._wanted = (
                 {group: None, **self._wanted}
@@ -219,15 +223,15 @@ class Sink:
     def request_data(
         self, group: GroupId, uid: int, start: int, end: int, *, repairs: bool
     ) -> None:
-        """A peer's copy of offsets `start` to `end`: in the place of damaged cold data (`repairs`),
-        or to go on at the cold end where the own log cannot be read."""
+        """A peer's copy of offsets `start` to `end`: to replace damaged cold data (`repairs`), or
+        to continue the cold data where this node's log cannot be read."""
         if len(self._data_requests) < REPAIRS_MAX:
             self._data_requests[_DataRequest(group, uid, start, end, repairs)] = None
         elif not repairs:
             self._effects.append(NotFetched(group, uid))
 
     def forget(self, group: GroupId) -> None:
-        """This node is no member of the group any more."""
+        """This node is no longer a member of the group."""
         self._wanted.pop(group, None)
         self._data_requests = {
             request: None for request in self._data_requests if request.group != group
@@ -236,7 +240,7 @@ class Sink:
             self._end()
 
     def take(self) -> list[SinkEffect]:
-        """What is to be done, in order."""
+        """The effects to carry out, in order."""
         effects, self._effects = self._effects, []
         return effects
 
@@ -245,7 +249,7 @@ class Sink:
         return self._job is None and not self._wanted and not self._data_requests
 
     def catches_up(self, group: GroupId) -> bool:
-        """Whether the group's state is on its way here."""
+        """Whether the group's state is being transferred here."""
         job = self._job
         busy = job is not None and job.group == group and not isinstance(job, _DataJob)
         return busy or group in self._wanted
@@ -282,7 +286,7 @@ class Sink:
         self._pass(now_ns, group, Phase.TIER, Phase.MANIFEST)
 
     def appended(self, now_ns: int, size: int) -> None:
-        """So many bytes of an Append are durable."""
+        """This many bytes of an Append are durable."""
         self._unwritten -= size
         self._go_on(now_ns)
 
@@ -292,7 +296,7 @@ class Sink:
         self._end()
 
     def not_saved(self, now_ns: int, group: GroupId) -> None:
-        """The source's state was none, or there was no room for it."""
+        """The source's state was invalid, or there was no room for it."""
         job = self._job
         if job is not None and (job.group, job.phase) == (group, Phase.SAVE):
             if job.source is not None:
@@ -313,7 +317,7 @@ class Sink:
             self._begin(now_ns)
 
     def on_answer(self, now_ns: int, sender: NodeId, answer: Answer) -> None:
-        """What a source says; unexpected answers are dropped."""
+        """A source's answer; unexpected ones are dropped."""
         asked, job = self._question, self._job
         if asked is None or job is None or (sender, answer.number) != (asked[0], asked[1].number):
             return
@@ -328,7 +332,7 @@ class Sink:
             else:
                 self._on_state(job, answer)
         except ValueError as error:
-            # Told wrong things in whole frames: damage at the source, or a bug. Others may be well.
+            # Wrong contents in intact frames: damage at the source, or a bug. Others may be sound.
             self.statistics.bad_answers += 1
             self.statistics.complaint = f"node {sender}, group {job.group}: {error}"
             self._avoid(now_ns, sender)
@@ -341,7 +345,7 @@ class Sink:
         if why is not RefusalReason.GONE:
             self._avoid(now_ns, sender)
         elif isinstance(job, _DataJob):
-            self._end()  # it is below the log start by now: whoever needs it will see that
+            self._end()  # it is below the log start by now; if still needed, that is noticed
         else:
             self._replan(job)
 
@@ -355,7 +359,8 @@ class Sink:
         job.phase = Phase.DATA
 
     def _spans(self, parts: Iterable[Part], *, begins: bool) -> deque[_Span]:
-        """What is missing here of each partition; `begins`: nothing came from this source yet."""
+        """What is missing here of each partition; `begins`: nothing has come from this source
+        yet."""
         spans: deque[_Span] = deque()
         for part in parts:
             end = self._local.cold_end(part.uid)
@@ -414,7 +419,7 @@ class Sink:
     # -- questions ----------------------------------------------------------------------------
 
     def _go_on(self, now_ns: int) -> None:
-        """Ask for the next piece, or continue with the next phase if there is none."""
+        """Ask for the next piece or, if there is none, continue with the next phase."""
         job = self._job
         if job is None or self._question is not None:
             return
@@ -467,7 +472,8 @@ class Sink:
             self._effects.append(Save(job.group, tuple(job.chunks)))
 
     def _source_for(self, now_ns: int, job: _Job) -> NodeId | None:
-        """Who is asked: the same as before, or whoever is ahead and master of the fewest."""
+        """The node to ask: the same as before, or one that is ahead and master of the fewest
+        groups."""
         if job.source is not None:
             return job.source
         self._avoided_until = {
@@ -485,7 +491,7 @@ class Sink:
         return job.source
 
     def _avoid(self, now_ns: int, node: NodeId) -> None:
-        """Another member should help. The data stays, as a rule; the state starts again."""
+        """Another member should help. Data is usually kept; the state starts again."""
         self._question = None
         self._avoided_until[node] = now_ns + AVOID_SOURCE_NS
         if self._job is not None:
@@ -497,7 +503,7 @@ class Sink:
                 self._begin_again(self._job.spans[0])
 
     def _begin_again(self, span: _Span) -> None:
-        """Another source is about to go on with what one has begun."""
+        """Another source is about to continue what one has begun."""
         if span.whole_from is not None and span.at > span.whole_from:
             self._effects.append(Restart(span.uid, span.whole_from))
             span.at, span.fresh = span.whole_from, True
@@ -508,7 +514,7 @@ class Sink:
         job.partial.clear()
         job.state_bytes = 0
         job.spans.clear()
-        # What is on its way to the cold store counts: TIER waits for it.
+        # Data on its way to the cold store counts: TIER waits for it.
         job.phase = Phase.TIER
         self._effects.append(TierAll(job.group))
 
@@ -517,7 +523,7 @@ class Sink:
     def _begin(self, now_ns: int) -> None:
         assert self._job is None
         if self._unwritten:
-            return  # of a job that was given up: the ends of the cold data are not known yet
+            return  # of a cancelled job: the ends of the cold data are not known yet
         if self._data_requests:
             request = next(iter(self._data_requests))
             if not self._local.knows_end(request.uid):
@@ -553,7 +559,7 @@ class Sink:
         self._job = self._question = None
 
     def _overtaken(self, job: _Job) -> bool:
-        """Whether the replica has got on by other means, so that this state is not needed."""
+        """Whether the replica has advanced by other means, so that this state is not needed."""
         if isinstance(job, _DataJob) or job.phase in (Phase.SAVE, Phase.INSTALL):
             return False
         return self._local.applied(job.group) > job.applied

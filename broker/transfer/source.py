@@ -1,11 +1,12 @@
-"""The node that helps another one to catch up: it answers, and keeps nothing for anybody.
+"""The node that helps another one to catch up: it answers, and reserves nothing for anybody.
 
-Theory of operation. Questions are answered in the order they come, as fast as the bucket lets them:
-one question of each sink waits at a time, and a newer one takes its place. Data is read from the
-cold store and the log as they are at that moment, by whoever carries out `Read`; what has been
-trimmed meanwhile is GONE, and the sink looks anew. A group's state is that of its newest checkpoint
-file, read once for a session: nothing is encoded for anybody, and the log above it is kept until
-two younger ones are written. A sink that has gone silent loses its session after SESSION_NS.
+Theory of operation. Questions are answered in the order they come, as fast as the bucket allows:
+one question of each sink waits at a time, and a newer one replaces it. Data is read from the cold
+store and the log as they are at that moment, by the driver that carries out `Read`; what has been
+trimmed meanwhile is GONE, and the sink asks again what there is. A group's state is that of its
+newest checkpoint file, read once per session: nothing is encoded on request, and the log above it
+is kept until two younger ones have been written. A sink that has gone silent loses its session
+after SESSION_NS.
 """
 
 from collections.abc import Sequence
@@ -34,14 +35,14 @@ PIECE_BYTES: Final = 256 * 1024
 SESSION_NS: Final = 60_000 * MS
 SESSIONS_MAX: Final = 4
 READS_MAX: Final = 8
-"""Under way at a time, of all sinks together."""
+"""In progress at a time, for all sinks together."""
 
 
 class SourceFiles(Protocol):
     """What a source serves from."""
 
     def has(self, group: GroupId) -> bool:
-        """Whether we can help: a member that is not catching up itself."""
+        """Whether this node can help: it is a member and not catching up itself."""
 
     def saved(self, group: GroupId) -> Slot | None:
         """The slot of the newest checkpoint."""
@@ -106,13 +107,14 @@ class Source:
     def was_read(
         self, to: NodeId, ask: AskData, end: int, payload: tuple[Buffer, ...], *, gaps: bool
     ) -> None:
-        """A Read is done: batches up to `end`."""
+        """A Read is done: it has batches up to `end`."""
         if self._done_reading(to, ask):
             self._account(sum(map(len, payload)))
             self._answer(to, Data(ask.number, ask.group, ask.uid, end, gaps, payload))
 
     def opened(self, now_ns: int, to: NodeId, ask: AskState, chunks: Sequence[bytes]) -> None:
-        """An Open is done: what of the checkpoint another node can use, the base first."""
+        """An Open is done: those chunks of the checkpoint that another node can use, the base
+        first."""
         if self._done_reading(to, ask):
             self.statistics.sessions += 1
             self._sessions[to] = session = _Session(ask.group, chunks, now_ns)
@@ -123,7 +125,7 @@ class Source:
             self._refuse(to, ask, why)
 
     def _done_reading(self, to: NodeId, ask: AskData | AskState) -> bool:
-        """Whether the answer is still waited for."""
+        """Whether the answer is still expected."""
         if self._reading.get(to) is not ask:
             return False
         del self._reading[to]

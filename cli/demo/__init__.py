@@ -1,1 +1,1 @@
-"""`evenkeel demo`: the story, what it shows while it runs, and what it found."""
+"""`evenkeel demo`: its script, what it shows while it runs, and its findings."""

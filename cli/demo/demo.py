@@ -36,8 +36,9 @@ from history.record import Op, Record
 
 NODES: Final = 3
 PARTITIONS: Final = 12
-"""And as many groups: in a new cluster partition p of the first topic is in group p + 1, since the
-registry gives each partition to the group with the fewest, the lowest number among equals."""
+"""And as many Paxos groups: in a new cluster partition p of the first topic is in group p + 1,
+because the registry gives each partition to the group with the fewest, the lowest number among
+equals."""
 TOPIC: Final = "demo"
 LOAD_TOPIC: Final = "demo-load"
 BUSY_NODE: Final = 1
@@ -56,7 +57,7 @@ READ_S_MAX: Final = 30.0
 FIRST_S: Final = 0.5
 STABLE_S: Final = 1.0
 AFTER_STEAL_MS: Final = 1500
-"""An old master forwards for balancer.forward_grace_ms and only then sends its clients away."""
+"""An old master forwards for balancer.forward_grace_ms, and only then redirects its clients."""
 LEASE_MS: Final = 3000
 """Waiting for a lease to expire takes longer than this; a steal must not."""
 
@@ -64,7 +65,7 @@ _T = TypeVar("_T")
 
 
 class DemoError(RuntimeError):
-    """The demonstration cannot go on; the message says why."""
+    """The demonstration cannot continue; the message says why."""
 
 
 DEMO_ERRORS: Final = (DemoError, WorkloadError, StartError, health.HealthError)
@@ -76,7 +77,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    """The whole demonstration: the exit code."""
+    """Run the whole demonstration; returns the exit code."""
     given: Path | None = options.data
     if given is not None and (given / "cluster.json").exists():
         raise state.StateError(f"{given} already holds a cluster: --data must be a new directory")
@@ -117,7 +118,7 @@ def _new_directory() -> Path:
 
 @attrs.define
 class Demo:
-    """The script; what it finds out is in `findings`."""
+    """The script; its results are in `findings`."""
 
     spec: ClusterSpec
     view: View
@@ -131,7 +132,7 @@ class Demo:
     _load_errors: int = 0
 
     async def play(self) -> None:
-        """The whole script; whatever stops it is a failed check."""
+        """Run the whole script; whatever stops it counts as a failed check."""
         began = time.monotonic()
         try:
             with trio.fail_after(DEMO_S_MAX):
@@ -380,12 +381,13 @@ class Demo:
         raise DemoError(f"not within {MOVE_S_MAX:.0f} s: {what}; last seen:\n{seen}")
 
     async def _place(self, placement: Mapping[str, object]) -> int:
-        """Change the ideal placement in the registry, as `evenkeel balance` does: its version."""
+        """Change the ideal placement in the registry, as `evenkeel balance` does; returns its
+        version."""
         return await health.place(self.spec.node(BUSY_NODE).http, placement)
 
     @asynccontextmanager
     async def _steady(self, name: str) -> AsyncIterator[SteadyProducer]:
-        """A producer at a steady rate; at the end all its messages have an outcome."""
+        """A producer at a steady rate; at the end the outcome of all its messages is known."""
         producer = SteadyProducer(
             self.spec.bootstrap, TOPIC, partitions=PARTITIONS, rate=STEADY_RATE, name=name
         )
@@ -425,7 +427,7 @@ class Demo:
 
 
 async def _in_thread(call: Callable[[], _T]) -> _T:
-    """The Kafka client blocks; when the demo is over nothing waits for it."""
+    """The Kafka client blocks; once the demo is over, nothing waits for it."""
     return await trio.to_thread.run_sync(call, abandon_on_cancel=True)
 
 
@@ -434,7 +436,7 @@ def _every_group_has_a_master(view: ClusterView) -> bool:
 
 
 def _applied(view: ClusterView, group: int) -> int:
-    """How far the victim itself says it is; -1 while it says nothing."""
+    """How far the killed node itself says it is; -1 while it does not answer."""
     for row in view.nodes:
         if row.spec.id == VICTIM and row.status is not None:
             for report in row.status["groups"]:

@@ -1,4 +1,4 @@
-"""What the demonstration found, and the tables that tell it."""
+"""The findings of the demonstration, and the tables that show them."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -27,7 +27,7 @@ class Check:
 
 @attrs.frozen
 class Move:
-    """One steal: where the master was before and after, and what a producer noticed of it."""
+    """One steal: the master before and after, and its effect on a producer."""
 
     group: int
     before: int
@@ -35,8 +35,8 @@ class Move:
     steal_ms: float
     gaps_ms: tuple[float, float] | None
     """The longest gaps between two acknowledgements of the group's partition: during the steal, and
-    after it, until the client has gone to the new master. None for the registry's group, which has
-    no partition."""
+    after it, until the client has moved to the new master. None for the registry's Paxos group,
+    which has no partition."""
 
 
 @attrs.define

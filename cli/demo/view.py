@@ -1,4 +1,4 @@
-"""What `evenkeel demo` shows while it works: a live picture on a terminal, else plain lines."""
+"""What `evenkeel demo` shows while it works: a live display on a terminal, else plain lines."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -22,19 +22,19 @@ class View(Protocol):
     """Gets the events of the demo and shows them in order."""
 
     def phase(self, title: str) -> None:
-        """A new phase begins, and the one before it is over."""
+        """A new phase begins, and the previous one is over."""
 
     def note(self, line: str) -> None: ...
 
     def cluster(self, view: ClusterView, facts: Mapping[str, str]) -> None:
-        """The newest picture of the cluster, several times a second."""
+        """The latest state of the cluster, several times a second."""
 
     def close(self) -> None: ...
 
 
 @attrs.define
 class PlainView:
-    """For pipes and logs: a line for each phase and note, and now and then where things stand."""
+    """For pipes and logs: a line for each phase and note, and the state of things now and then."""
 
     write: Callable[[str], None]
     _began: float = attrs.Factory(time.monotonic)
@@ -121,7 +121,7 @@ def colour_of(node: int) -> str:
 
 
 def _masters(view: ClusterView) -> Table:
-    """One line for every node: the groups it is master of, each always in the same column."""
+    """One line per node: the Paxos groups it is master of, each always in the same column."""
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     table.add_column("node")
     table.add_column("state")

@@ -1,2 +1,2 @@
-"""A blocking Kafka client without threads, as Spark's driver and workers need one. Knows no
-Spark."""
+"""A blocking Kafka client without threads, as Spark's driver and workers need one. It knows nothing
+of Spark."""

@@ -60,7 +60,7 @@ class Cluster:
     def __init__(self, settings: ClusterSettings) -> None:
         """
         Raises:
-            ConfigurationError: for certificates that cannot be loaded. Nobody is asked anything.
+            ConfigurationError: if certificates cannot be loaded. No broker is contacted here.
         """
         self.settings = settings
         self._nodes = Nodes(settings)
@@ -81,11 +81,11 @@ class Cluster:
         self._nodes.close()
 
     def topics(self, names: Collection[str] | None = None) -> dict[str, int]:
-        """How many partitions these topics have; None stands for all that are not internal.
+        """The number of partitions of these topics; None stands for all that are not internal.
 
         Raises:
             RefusedError: UNKNOWN_TOPIC_OR_PARTITION for one that does not exist.
-            UnavailableError: if nobody tells in time.
+            UnavailableError: if no broker answers in time.
         """
 
         def ask() -> dict[str, int]:
@@ -108,8 +108,8 @@ class Cluster:
         return self._until_done("topics cannot be listed", ask)
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, bytes]:
-        """The ids of those topics that were told of with one. Nobody is asked: they are those of
-        the topics whose partitions, leaders and leader epochs we go by."""
+        """The known ids of these topics. No broker is asked: they are the ids of the topics whose
+        partitions, leaders and leader epochs this client uses."""
         known = self._nodes.view.topics
         return {
             name: known[name].topic_id
@@ -122,7 +122,7 @@ class Cluster:
     ) -> dict[Place, OffsetAndTime]:
         """Where partitions begin (EARLIEST), end (LATEST), or the first offset not before a time.
 
-        A time is in milliseconds since 1970; where no record is that late the offset is -1. With
+        A time is in milliseconds since 1970; the offset is -1 if no record is that late. With
         `isolation_committed` the end is where the oldest open transaction begins.
 
         Raises:
@@ -142,14 +142,15 @@ class Cluster:
     ) -> Iterator[list[Batch]]:
         """The batches that overlap [start, end), in order; see `fetching`.
 
-        With `topic_id` it is that topic's offsets which are meant, and no other's of its name.
+        With `topic_id`, the offsets are that topic's, never those of another topic of the same
+        name.
 
-        The first and the last may reach beyond the range: records outside of it are the caller's
-        to drop. Checksums are right. Markers of transactions are left out, and with
-        `isolation_committed` what was aborted.
+        The first and the last may reach beyond the range: the caller drops records outside it.
+        Checksums are verified. Transaction markers are left out, and with `isolation_committed`
+        also aborted records.
 
         Raises:
-            DataLossError: if the range is not in the log (any more).
+            DataLossError: if the range is not in the log, or no longer.
             UnavailableError: if there has been no progress for `retry_ms`.
         """
         reader = RangeReader(
@@ -164,24 +165,24 @@ class Cluster:
     def produce_many(
         self, batches: Mapping[Place, Buffer], *, acks: int = ALL_REPLICAS
     ) -> dict[Place, Produced]:
-        """Write one record batch to each partition; what became of each.
+        """Write one record batch to each partition; returns the outcome for each.
 
-        Sent again as long as that may help, so it is written once only if the batch has a write
-        token or a producer id. An answer that is final is the caller's to judge, whatever it says.
+        A batch is sent again while that may help, so it is written only once if it has a write
+        token or a producer id. Final answers, errors included, are for the caller to judge.
 
         Raises:
             UnavailableError: if there has been no progress for `retry_ms`; some may be written.
-            RefusedError: UNKNOWN_TOPIC_OR_PARTITION, when it has lasted.
+            RefusedError: UNKNOWN_TOPIC_OR_PARTITION, if it persists.
         """
         return producing.produce_many(self._nodes, batches, acks=acks)
 
     def topic_setting(self, topic: str, name: str) -> str | None:
-        """What a topic is configured with; None if there is no such setting.
+        """The value of a topic's setting; None if there is no such setting.
 
         Raises:
-            RefusedError: this user may not know.
-            UnavailableError: if nobody tells in time.
-            UnsupportedError: the brokers do not tell anybody.
+            RefusedError: if this user may not read it.
+            UnavailableError: if no broker answers in time.
+            UnsupportedError: if the brokers do not support the request.
         """
 
         def ask() -> str | None:
@@ -202,7 +203,7 @@ class Cluster:
         """Supported features (KIP-584), and their highest versions, of every node that answers.
 
         Raises:
-            UnavailableError: if none does.
+            UnavailableError: if no node answers.
         """
 
         def ask() -> dict[int, dict[str, int]]:
@@ -224,9 +225,9 @@ class Cluster:
     def supports_write_tokens(self) -> bool:
         """Whether every node that answers knows write tokens, so that batches are written once.
 
-        One that is down does not count: nodes that do not know them refuse to work with nodes that
-        do, so it cannot come back as one of those. For the same reason a yes is remembered: nodes
-        that are down need not be tried again before every write.
+        Nodes that are down do not count: nodes without write tokens refuse to work with nodes that
+        have them, so a node cannot come back without. For the same reason a positive answer is
+        remembered: nodes that are down need not be tried again before every write.
         """
         if not self._write_tokens:
             found = self.features().values()
@@ -238,7 +239,7 @@ class Cluster:
 
         Raises:
             RefusedError: if the broker gives none.
-            UnavailableError: if there is none in time.
+            UnavailableError: if none was given in time.
         """
 
         def ask() -> ProducerId:

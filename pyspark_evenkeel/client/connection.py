@@ -1,13 +1,13 @@
 """One blocking connection to a broker: requests go out, answers come back in the same order.
 
 `send` returns a ticket and does not wait, so that one answer can travel while another one is
-decoded; `wait` receives until the ticket's answer is there. Answers to other tickets that come
-earlier are kept until they are asked for, and those of abandoned ones discarded. Not for several
-threads.
+decoded; `wait` receives until the ticket's answer is there. Answers to other tickets that arrive
+earlier are kept until they are asked for; those to abandoned tickets are discarded. Not
+thread-safe.
 
-Every wait has a deadline. It begins when the caller waits (an answer may have been in the kernel
-for long), and a large answer may take as long as a slow line needs, but not for ever. When anything
-goes wrong the connection is closed, and waiting callers get the reason; nothing is retried here.
+Every wait has a deadline. It starts when the caller waits (an answer may have been in the kernel
+for long), and a large answer may take as long as a slow line needs, but not for ever. If anything
+goes wrong, the connection is closed, and waiting callers get the reason; nothing is retried here.
 
 A large request is not sent while answers are in flight: the broker may be blocked sending to us,
 and would not read.
@@ -46,11 +46,11 @@ from wire.messages.api_versions import ApiVersion
 R = TypeVar("R")
 
 RESPONSE_BYTES_MAX: Final = 128 * MIB
-"""A broker may return one batch that is larger than was asked for (KIP-74), not anything."""
+"""A broker may return one batch larger than was asked for (KIP-74), but not larger than this."""
 BYTES_PER_S_MIN: Final = 64 * KIB
 """A peer that sends more slowly than this for long counts as dead."""
 SMALL_REQUEST_BYTES: Final = 32 * KIB
-"""Such a request fits any socket buffer: it can be sent while answers are under way."""
+"""Such a request fits any socket buffer: it can be sent while answers are in flight."""
 IN_FLIGHT_MAX: Final = 64
 CORRELATION_IDS: Final = 1 << 31
 TLS_ALERT: Final = b"\x15\x03"
@@ -61,7 +61,7 @@ _LIMITS: Final = FrameLimits(default=RESPONSE_BYTES_MAX)
 
 @attrs.define(eq=False)
 class Ticket:
-    """A request that was sent; `answer` is there when it has come."""
+    """A request that was sent; `answer` is set once it has arrived."""
 
     what: str
     key: int
@@ -73,7 +73,7 @@ class Ticket:
 
 
 class Connection:
-    """Made by `opening.open_connection`, which also finds out what the broker speaks."""
+    """Created by `opening.open_connection`, which also negotiates the API versions."""
 
     def __init__(self, sock: socket.socket, where: str, client_id: str, request_ms: int) -> None:
         self.where = where
@@ -158,7 +158,7 @@ class Connection:
         return ticket
 
     def wait(self, ticket: Ticket, kind: type[R]) -> R:
-        """The answer, which is of class `kind`; it is handed out once.
+        """The answer, which is of class `kind`; it is returned only once.
 
         Raises:
             UnavailableError: if none came; the request may have been carried out.
@@ -178,11 +178,11 @@ class Connection:
         return self.wait(self.send(message, version, hold_ms=hold_ms), kind)
 
     def abandon(self, ticket: Ticket) -> None:
-        """Its answer is no longer wanted."""
+        """The answer is no longer wanted."""
         ticket.abandoned, ticket.answer = True, None
 
     def close(self, reason: EvenkeelSparkError | None = None) -> None:
-        """End the connection; waits and sends fail with the reason from now on."""
+        """Close the connection; from now on waits and sends fail with the reason."""
         if self._closed_because is None:
             self._closed_because = reason or UnavailableError(
                 f"the connection to {self.where} was closed"
@@ -197,7 +197,7 @@ class Connection:
     # -- receiving --------------------------------------------------------------------------------
 
     def _receive_one(self) -> None:
-        """Take in the next answer, whoever it is for."""
+        """Receive the next answer, whichever ticket it is for."""
         ticket = self._waiting[0]
         frame = self._next_frame(ticket)
         try:
@@ -218,7 +218,7 @@ class Connection:
         ticket.answer = answer
 
     def _next_frame(self, ticket: Ticket) -> memoryview:
-        """Its memory is its own, so records in it can be kept."""
+        """It has memory of its own, so records in it can be kept."""
         deadline = time.monotonic() + ticket.patience_s
         assembler = self._assembler
         while True:
@@ -285,5 +285,5 @@ class Connection:
 
 
 def words_of(error: OSError) -> str:
-    """What the system calls it."""
+    """The system's description of it."""
     return error.strerror or str(error) or type(error).__name__

@@ -3,8 +3,8 @@
 While the caller decodes the result of one fetch, the next one is in flight. Data that was handed
 out is never requested again, so whatever happens in between, a lost connection or a moved leader,
 the batches are the same. Progress is measured by the last offsets of batches, which need not be
-consecutive (compaction, markers). A range that is not (or no longer) in the log is a DataLossError;
-nothing ends early without one.
+consecutive (compaction, markers). A range that is not in the log, or no longer, is a DataLossError;
+nothing ends early without an error.
 
 The size of a request depends on the rest of the range and on the size of earlier records: a slice
 of a few records must not fetch megabytes.
@@ -43,17 +43,17 @@ from wire.records.transactions import Transactions
 TOPIC_IDS_FROM: Final = 13
 """From this version on topics are named by their ids only."""
 WAIT_MS: Final = 100
-"""The long poll's length: only at the end of a log there is something to wait for."""
+"""The length of the long poll: only at the end of a log is there something to wait for."""
 FIRST_GUESS_BYTES: Final = 1024
-"""Of a record, before any was seen."""
+"""Assumed size of a record before any was seen."""
 MARGIN: Final = 1.25
 DOUBTFUL_MS: Final = 5_000
-"""After a leader has gone the next one may not know at once how far the log is readable, and a node
-may not have heard yet of a topic's end."""
+"""After a leader has gone, the next one may not know at once how far the log is readable, and a
+node may not have heard of a topic's deletion yet."""
 
 
 class _Flight(NamedTuple):
-    """A fetch under way."""
+    """A fetch in flight."""
 
     connection: Connection
     ticket: Ticket
@@ -67,7 +67,7 @@ class _Taken(NamedTuple):
 
 
 class RangeReader:
-    """Reads [start, end) of a partition once, by `batches`."""
+    """Reads [start, end) of a partition once, through `batches`."""
 
     def __init__(
         self,
@@ -87,18 +87,18 @@ class RangeReader:
         self._transactions = Transactions()
         self._record_bytes: float = FIRST_GUESS_BYTES
         self._doubt_since: float | None = None
-        """Since when what we want has not been there, though it may still come to light."""
+        """Since when the wanted records have been missing, though they may still appear."""
         self._topic_id = topic_id
-        """Of the topic whose records we want: one of the same name may take its place. As long as
-        it is not known, that is the one which is there."""
+        """Id of the topic whose records are wanted: another one of the same name may replace it.
+        While unknown, the topic that exists is meant."""
 
     def batches(self) -> Iterator[list[Batch]]:
-        """What one fetch after the other brings, without markers and what was aborted.
+        """The batches of one fetch after the other, without markers and aborted records.
 
         Raises:
-            DataLossError: if (some of) the range is not in the log.
+            DataLossError: if the range, or part of it, is not in the log.
             UnavailableError: if there has been no progress for `retry_ms`.
-            RefusedError, UnsupportedError, SecurityError: what trying again does not mend.
+            RefusedError, UnsupportedError, SecurityError: if a retry would not help.
         """
         what = f"offsets {self._start} to {self._end} of {self._place} cannot be read"
         patience = Patience(what, self._nodes.settings)
@@ -117,7 +117,7 @@ class RangeReader:
                         flight.connection.close(error)
                     flight = None
                     if isinstance(error, UnavailableError):
-                        self._nodes.moved(self._place)  # perhaps: ask before one waits here again
+                        self._nodes.moved(self._place)  # perhaps: ask again before waiting
                     patience.failed(error, pause=not self._hinted(error))
                     continue
                 patience.progressed()
@@ -126,7 +126,7 @@ class RangeReader:
                     flight = self._ask_ahead(position)
                 if taken.batches:
                     yield taken.batches
-                    patience.progressed()  # the caller's time is not ours
+                    patience.progressed()  # the caller's time does not count
         finally:
             if flight is not None:
                 flight.connection.abandon(flight.ticket)
@@ -134,7 +134,7 @@ class RangeReader:
     # -- asking -----------------------------------------------------------------------------------
 
     def _ask_ahead(self, position: int) -> _Flight | None:
-        """What goes wrong here goes wrong again when it is asked for in earnest."""
+        """An error here will come up again when the data is actually asked for."""
         try:
             return self._ask(position)
         except EvenkeelSparkError:
@@ -168,7 +168,7 @@ class RangeReader:
             raise
 
     def _same_topic(self, position: int) -> bytes:
-        """The id to ask under. A node that lags may tell of the topic before."""
+        """The id to use in the request. A node that lags may report the previous topic."""
         topic_id = self._nodes.view.topics[self._place.topic].topic_id
         if UUID_ZERO in (topic_id, self._topic_id) or topic_id == self._topic_id:
             return topic_id
@@ -187,7 +187,7 @@ class RangeReader:
     # -- answers ----------------------------------------------------------------------------------
 
     def _take(self, answer: FetchResponse, position: int) -> _Taken:
-        """What an answer brings; raises where it brings no progress."""
+        """The batches in an answer; raises if it brings no progress."""
         if answer.error_code != ErrorCode.NONE:
             raise RefusedError(f"a fetch of {self._place}", code=answer.error_code)
         row = self._row(answer)
@@ -263,7 +263,7 @@ class RangeReader:
     # -- no progress ------------------------------------------------------------------------------
 
     def _nothing(self, row: PartitionData, position: int) -> EvenkeelSparkError:
-        """An answer without an error and without records: there is nothing there (yet)."""
+        """An answer with neither an error nor records: there is nothing there (yet)."""
         if as_view(row.records):
             return self._damaged(position, "a batch is cut short")
         stable = row.last_stable_offset if self._committed else -1
@@ -281,7 +281,7 @@ class RangeReader:
         )
 
     def _out_of_range(self, position: int) -> EvenkeelSparkError:
-        """The log says where it begins and ends now."""
+        """Ask the log where it begins and ends now."""
         place = self._place
         log_start, end_of_log = self._bounds()
         if position < log_start:
@@ -306,7 +306,7 @@ class RangeReader:
         return DataLossError(self._place, position, self._end, log_start, end_of_log)
 
     def _is_doubtful(self) -> bool:
-        """Whether the answer may be different soon."""
+        """Whether the answer may soon be different."""
         now = time.monotonic()
         self._doubt_since = self._doubt_since or now
         patience_ms = min(DOUBTFUL_MS, self._nodes.settings.retry_ms / 2)
@@ -317,7 +317,7 @@ class RangeReader:
 
 
 class _Moved(RefusedError):
-    """`hinted`: the refusal named the leader, so there is nothing to wait for."""
+    """`hinted`: the refusal named the leader, so there is no need to wait."""
 
     def __init__(self, what: str, *, code: int, hinted: bool) -> None:
         super().__init__(what, code=code)

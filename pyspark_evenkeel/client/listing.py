@@ -28,7 +28,7 @@ CONSUMER: Final = -1
 
 
 class OffsetAndTime(NamedTuple):
-    """`offset` is -1 where no record is that late; `timestamp_ms` -1 where none was asked for."""
+    """`offset` is -1 if no record is that late; `timestamp_ms` is -1 if none was asked for."""
 
     offset: int
     timestamp_ms: int
@@ -37,10 +37,10 @@ class OffsetAndTime(NamedTuple):
 def by_leader(
     nodes: Nodes, places: Iterable[TopicPartition]
 ) -> tuple[dict[int, list[TopicPartition]], EvenkeelSparkError | None]:
-    """Partitions by the node that leads them, and why some are left out.
+    """Partitions by their leading node, and why some are left out.
 
     Raises:
-        UnavailableError, RefusedError: if nobody can be asked.
+        UnavailableError, RefusedError: if no node can be asked.
     """
     wanted = sorted(places)
     nodes.know(place.topic for place in wanted)
@@ -80,7 +80,7 @@ def _one_round(
     committed: bool,
     done: dict[TopicPartition, OffsetAndTime],
 ) -> EvenkeelSparkError | None:
-    """Ask every leader once, all at the same time; why some partitions are still missing."""
+    """Ask all leaders once, in parallel; returns why some partitions are still missing."""
     grouped, failure = by_leader(nodes, at)
     under_way: list[tuple[Connection, Ticket, list[TopicPartition]]] = []
     for node, places in grouped.items():
@@ -118,8 +118,8 @@ def _request(
     places: Iterable[TopicPartition],
     committed: bool,
 ) -> ListOffsetsRequest:
-    """With leader epochs: a node that still has the topic of before refuses, and does not tell of
-    its log; one that has a later topic has us ask anew who leads it."""
+    """With leader epochs: a node that still has the previous topic refuses instead of answering for
+    its log; one that has a later topic makes us look up the leader again."""
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for place in places:
         known = nodes.view.partition(place)

@@ -1,7 +1,7 @@
 """The nodes of a cluster: one connection to each that is needed, and the leaders of partitions.
 
-Connections belong to addresses and are opened when needed. A failure of a node goes to the caller
-that asked for it; `Patience` decides about retries.
+Connections belong to addresses and are opened when needed. A node's failure is reported to the
+caller that asked for it; `Patience` decides about retries.
 """
 
 import random
@@ -30,11 +30,11 @@ R = TypeVar("R")
 Address: TypeAlias = tuple[str, int]
 
 CONNECT_S_LEAST: Final = 1.0
-"""Where several can be asked, one that does not even connect must not hold us up for long."""
+"""If several nodes can be asked, one that does not even connect must not block us for long."""
 
 
 class Nodes:
-    """Not for several threads, and not across a fork."""
+    """Not thread-safe, and not usable across a fork."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         self.settings = settings
@@ -44,7 +44,7 @@ class Nodes:
         self._connections: dict[Address, Connection] = {}
         self._failed_at: dict[Address, float] = {}
         self._stale: set[str] = set()
-        """Topics of which a leader was not where we thought."""
+        """Topics with a leader that was not where we thought."""
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -54,7 +54,7 @@ class Nodes:
     # -- connections ------------------------------------------------------------------------------
 
     def connection(self, node: int) -> Connection:
-        """The connection to a node, opened when there is none.
+        """The connection to a node, opened if there is none.
 
         Raises:
             UnavailableError: if it cannot be opened.
@@ -65,10 +65,10 @@ class Nodes:
         return self._to((known.host, known.port))
 
     def any_connection(self) -> Connection:
-        """A connection to some node: one that is open, if there is any.
+        """A connection to some node: an open one if there is any.
 
         Raises:
-            UnavailableError: if none can be reached; it tells of each what was wrong.
+            UnavailableError: if none can be reached; it says what was wrong with each.
         """
         for connection in self._connections.values():
             if self._is_good(connection):
@@ -92,7 +92,7 @@ class Nodes:
         raise kind("no broker can be reached", why="; ".join(map(str, failures)))
 
     def ask_any(self, message: Request, kind: type[R], *, version: int | None = None) -> R:
-        """Ask some node; who does not answer is asked last the next time.
+        """Ask some node; one that does not answer is asked last the next time.
 
         Raises:
             UnavailableError: if there is no answer.
@@ -130,10 +130,10 @@ class Nodes:
     # -- who leads what ---------------------------------------------------------------------------
 
     def refresh(self, topics: Collection[str] | None) -> MetadataResponse:
-        """Ask any node for these topics, or all; what it says is in `view`, too.
+        """Ask any node for these topics, or all; its answer is also entered in `view`.
 
         Raises:
-            UnavailableError, RefusedError: if nobody tells.
+            UnavailableError, RefusedError: if no node answers.
         """
         for _ in range(len(self.view.nodes) + len(self._bootstrap)):
             connection = self.any_connection()
@@ -153,7 +153,7 @@ class Nodes:
         asked = None if topics is None else sorted(topics)
         rows = None if asked is None else [MetadataRequestTopic(name=name) for name in asked]
         if asked == [] and version == 0:
-            rows = [MetadataRequestTopic(name="")]  # in version 0 none at all would mean all
+            rows = [MetadataRequestTopic(name="")]  # in version 0 an empty list would mean all
         request = MetadataRequest(rows, allow_auto_topic_creation=False)
         return self.ask_any(request, MetadataResponse, version=version)
 
@@ -166,7 +166,7 @@ class Nodes:
         connection.close()
 
     def know(self, topics: Iterable[str]) -> None:
-        """Ask about those of the topics that are not known, or whose leaders have moved."""
+        """Ask about those topics that are unknown, or whose leaders have moved."""
         unknown = {name for name in topics if name in self._stale or name not in self.view.topics}
         if unknown:
             self.refresh(unknown)

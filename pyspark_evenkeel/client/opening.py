@@ -1,8 +1,8 @@
 """Opening a connection: TCP, TLS, the broker's API versions (KIP-35), and authentication (SASL).
 
-Errors in the configuration are reported with a message and not retried. If a broker only hangs up,
-as it does when it gets TLS and expects none or the reverse, a second attempt finds out which: one
-more connection tries the other way, sends no secrets, and is closed.
+Configuration errors are reported with a message and not retried. If a broker only hangs up, as it
+does when it gets TLS and expects none or vice versa, a second attempt finds out which: one more
+connection tries the other way, sends no secrets, and is closed.
 """
 
 import secrets
@@ -36,11 +36,11 @@ from wire.messages.sasl import (
 
 SOFTWARE: Final = ("pyspark-evenkeel", "0.1.0")
 FIRST_ASKED: Final = 3
-"""Version of the first ApiVersions: brokers since 2.4 know it, older ones say what they know."""
+"""Version of the first ApiVersions: brokers since 2.4 know it, older ones report what they know."""
 ROUNDS_MAX: Final = 4
 """Messages from us in one authentication; SCRAM has two."""
 SESSION_SHARE: Final = 0.85
-"""A session that ends (KIP-368) is replaced by a new connection after this part of it."""
+"""A session that ends (KIP-368) is replaced by a new connection after this share of it."""
 _LENGTH: Final = struct.Struct(">i")
 
 
@@ -51,13 +51,13 @@ def open_connection(
     tls: ssl.SSLContext | None,
     patience_s: float | None = None,
 ) -> Connection:
-    """A connection that is ready for use; `tls` is what `settings.security` gave.
+    """A connection that is ready for use; `tls` comes from `settings.security`.
 
-    `patience_s` is how long TCP may take, at most `connect_ms`, which is the default.
+    `patience_s` is how long TCP may take: at most `connect_ms`, which is the default.
 
     Raises:
-        UnavailableError: if nobody answers there, or not as a Kafka broker does.
-        SecurityError: if TLS or authentication fail in a way that will not mend by itself.
+        UnavailableError: if nothing answers there, or not as a Kafka broker does.
+        SecurityError: if TLS or authentication fails in a way that retrying will not fix.
     """
     where = f"{host}:{port}"
     connect_s = settings.connect_ms / 1000
@@ -147,7 +147,7 @@ def _speaks_tls(host: str, port: int, settings: ClusterSettings) -> bool:
     return True
 
 
-# -- what the broker speaks -----------------------------------------------------------------------
+# -- the broker's API versions --------------------------------------------------------------------
 
 
 def _negotiate(connection: Connection, host: str, port: int, settings: ClusterSettings) -> None:
@@ -177,7 +177,7 @@ def _negotiate(connection: Connection, host: str, port: int, settings: ClusterSe
     connection.features = {one.name: one.max_version for one in answer.supported_features}
 
 
-# -- who we are -----------------------------------------------------------------------------------
+# -- authentication -------------------------------------------------------------------------------
 
 
 def _authenticate(connection: Connection, settings: ClusterSettings) -> None:
@@ -204,7 +204,7 @@ def _authenticate(connection: Connection, settings: ClusterSettings) -> None:
             f"authentication at {where} as '{security.username}' with {name} failed",
             why=_without(security.password, str(error)),
             advice=error.advice or "check sasl.username, sasl.password and sasl.mechanism",
-        ) from None  # what the broker said may have our password in it
+        ) from None  # the broker's message may contain our password
 
 
 def _without(password: str | None, text: str) -> str:

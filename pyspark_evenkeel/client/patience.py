@@ -15,7 +15,7 @@ from wire.error_codes import ErrorCode
 
 DOUBLINGS_MAX: Final = 16
 BAD_ANSWERS_MAX: Final = 5
-"""In a row: a broker that sends nonsense again and again will go on with it."""
+"""In a row: a broker that sends nonsense repeatedly will continue to."""
 TRIES_MIN: Final = 2
 """However long the first one took."""
 UNKNOWN_MS_MAX: Final = 5_000
@@ -27,7 +27,7 @@ _UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNK
 
 
 class Patience:
-    """Of one operation: `what` failed if there has been no progress for `retry_ms`."""
+    """For one operation: `what` failed if there has been no progress for `retry_ms`."""
 
     def __init__(self, what: str, settings: ClusterSettings) -> None:
         self._what = what
@@ -36,7 +36,7 @@ class Patience:
         self.progressed()
 
     def progressed(self) -> None:
-        """Something was done: what failed before does not count any more."""
+        """Something was done: earlier failures no longer count."""
         self._since = time.monotonic()
         self._failures = 0
         self._bad_answers = 0
@@ -44,11 +44,11 @@ class Patience:
         self._reasons: dict[str, int] = {}
 
     def failed(self, error: EvenkeelSparkError, *, pause: bool = True) -> None:
-        """Wait a bit before the next try, if there is to be one.
+        """Wait a bit before the next attempt, if there is to be one.
 
         Raises:
-            EvenkeelSparkError: `error` itself if trying again does not help, or one that tells
-                what was tried.
+            EvenkeelSparkError: `error` itself if retrying does not help, or one that says what was
+            tried.
         """
         if not error.retriable:
             raise error
@@ -73,14 +73,14 @@ class Patience:
             time.sleep(self._pause_s())
 
     def _note(self, reason: str) -> None:
-        """The newest reason stands last."""
+        """The newest reason comes last."""
         count = self._reasons.pop(reason, 0)
         self._reasons[reason] = count + 1
         if len(self._reasons) > REASONS_MAX:
             del self._reasons[next(iter(self._reasons))]
 
     def _pause_s(self) -> float:
-        """Doubling, with a fifth of chance, so that many tasks do not come back at once."""
+        """Doubling, with a fifth at random, so that many tasks do not return at the same time."""
         settings = self._settings
         doublings = min(self._failures - 1, DOUBLINGS_MAX)
         pause_ms = min(settings.backoff_ms << doublings, settings.backoff_max_ms)

@@ -1,8 +1,8 @@
 """Writing record batches: one per partition, all that one node leads in one request.
 
 A batch is sent again until there is a final answer, so it may reach the log twice unless its header
-lets the broker recognise it: by a write token (`wire.records.write_tokens`) or the id of an
-idempotent producer.
+lets the broker recognise it: by a write token (`wire.records.write_tokens`) or an idempotent
+producer's id.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,18 +31,18 @@ from wire.messages.produce import (
 )
 
 REQUEST_BYTES_MAX: Final = 8 * MIB
-"""Of all batches in one request, unless one alone is larger."""
+"""For all batches in one request, unless a single one is larger."""
 BROKER_SHARE: Final = 0.75
-"""Of the time we wait for an answer, how much the broker may use up waiting for its replicas."""
+"""The share of our waiting time that the broker may spend waiting for its replicas."""
 NO_OFFSET: Final = -1
 
 
 class Produced(NamedTuple):
-    """What became of a batch: `error` is NONE, or a code that trying again does not change."""
+    """The outcome for a batch: `error` is NONE, or a code that retrying does not change."""
 
     error: ErrorCode
     base_offset: int
-    """NO_OFFSET where the broker did not tell."""
+    """NO_OFFSET if the broker did not say."""
     message: str | None = None
     """The broker's own words."""
 
@@ -77,7 +77,7 @@ def _one_round(
     done: dict[TopicPartition, Produced],
     hinted: list[TopicPartition],
 ) -> EvenkeelSparkError | None:
-    """Ask every leader, all at the same time; why some batches still have no final answer."""
+    """Ask all leaders in parallel; returns why some batches still have no final answer."""
     grouped, failure = by_leader(nodes, batches)
     under_way: list[tuple[Connection, Ticket, list[TopicPartition]]] = []
     for node, led in grouped.items():

@@ -1,8 +1,8 @@
-"""SASL's conversations, without I/O: PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677).
+"""SASL exchanges, without I/O: PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677).
 
-`start` is the first message; every challenge goes to `answer`, until that returns None: the broker
-has then proved, with SCRAM, that it knows our password too. Names and passwords are taken as they
-are in UTF-8: Kafka's brokers do not normalise them (SASLprep) either.
+`start` is the first message; every challenge is passed to `answer` until that returns None: with
+SCRAM the broker has then proved that it knows our password, too. Names and passwords are used as
+they are in UTF-8: Kafka's brokers do not normalise them (SASLprep) either.
 """
 
 import base64
@@ -18,7 +18,7 @@ NONCE_BYTES: Final = 24
 ITERATIONS_MIN: Final = 4096
 """RFC 7677; a server that asks for fewer may be after our password."""
 ITERATIONS_MAX: Final = 1 << 20
-"""Half a second or so of hashing; one that asks for more is after our time."""
+"""About half a second of hashing; a server that asks for more may want to waste our time."""
 NO_CHANNEL_BINDING: Final = b"n,,"
 
 
@@ -28,10 +28,10 @@ class Exchange(Protocol):
     def start(self) -> bytes: ...
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """What to reply; None when we are through.
+        """The reply; None when the exchange is complete.
 
         Raises:
-            SecurityError: if what the broker says is not what it should be.
+            SecurityError: if the broker's message is not what it should be.
         """
 
 
@@ -56,7 +56,7 @@ class Scram:
         name = username.replace("=", "=3D").replace(",", "=2C")
         self._bare = b"n=" + name.encode() + b",r=" + self._nonce
         self._expected: bytes | None = None
-        """The server's signature, once it is known what it signs."""
+        """The server's expected signature, once it is known what it signs."""
 
     def start(self) -> bytes:
         return NO_CHANNEL_BINDING + self._bare
@@ -98,7 +98,7 @@ class Scram:
 
 
 def exchange(settings: SecuritySettings, nonce: str) -> Exchange:
-    """The conversation that these settings, which have SASL, ask for."""
+    """The exchange for these settings, which have SASL."""
     mechanism, username, password = settings.mechanism, settings.username, settings.password
     assert mechanism is not None
     assert username is not None
@@ -109,7 +109,7 @@ def exchange(settings: SecuritySettings, nonce: str) -> Exchange:
 
 
 def _fields(message: bytes) -> dict[str, bytes]:
-    """`a=...,b=...`; the first of a name counts."""
+    """`a=...,b=...`; the first field of each name counts."""
     found: dict[str, bytes] = {}
     for part in message.split(b","):
         name, equals, text = part.partition(b"=")

@@ -63,7 +63,7 @@ SECURITY_OPTIONS: Final = frozenset(
         "sasl.jaas.config",
     }
 )
-"""All that `security_settings` understands."""
+"""All options that `security_settings` understands."""
 PREFIXES: Final = ("security.", "ssl.", "sasl.")
 
 _JAVA_STORES: Final = ("ssl.truststore.", "ssl.keystore.")
@@ -81,7 +81,7 @@ _JAAS_OPTION: Final = re.compile(
 
 @attrs.frozen(kw_only=True)
 class SecuritySettings:
-    """What the options say, checked. Without any: no TLS, no authentication."""
+    """The options, checked. Without any: no TLS, no authentication."""
 
     protocol: Protocol = Protocol.PLAINTEXT
     ca_location: str | None = None
@@ -117,10 +117,10 @@ class SecuritySettings:
             )
 
     def tls(self) -> ssl.SSLContext | None:
-        """What TLS connections are made with; None where there is no TLS.
+        """The context for TLS connections; None without TLS.
 
         Raises:
-            ConfigurationError: if a file is not there, or is not what it should be.
+            ConfigurationError: if a file is missing, or is not what it should be.
         """
         if not self.protocol.has_tls:
             return None
@@ -134,7 +134,7 @@ class SecuritySettings:
                 context.load_cert_chain(
                     self.certificate_location,
                     self.key_location,
-                    # given in any case: OpenSSL would ask for it on the terminal
+                    # always given: otherwise OpenSSL would ask for it on the terminal
                     password=self.key_password or "",
                 )
             except (OSError, ssl.SSLError) as error:
@@ -152,7 +152,7 @@ def security_settings(options: Mapping[str, str]) -> SecuritySettings:
     Options that have nothing to do with security are ignored here.
 
     Raises:
-        ConfigurationError: for what is not understood, contradictory or missing.
+        ConfigurationError: if options are unknown, contradictory or missing.
     """
     given = {key.lower(): text for key, text in options.items()}
     given = {key: text for key, text in given.items() if key.startswith(PREFIXES)}
@@ -188,7 +188,7 @@ def security_settings(options: Mapping[str, str]) -> SecuritySettings:
 
 
 def _why(error: OSError) -> str:
-    """OpenSSL's words, or the system's."""
+    """OpenSSL's description, or the system's."""
     return error.strerror or str(error) or type(error).__name__
 
 
@@ -219,7 +219,7 @@ def _mechanism(text: str | None) -> Mechanism | None:
 def _jaas(text: str, mechanism: Mechanism | None) -> tuple[str, str]:
     """The user and password in `...PlainLoginModule required username="u" password="p";`.
 
-    What is wrong is told without quoting any of it.
+    Errors quote nothing of it.
     """
     whole = _JAAS.fullmatch(text)
     advice = '...PlainLoginModule required username="..." password="...";'

@@ -16,9 +16,10 @@ FETCH_BYTES_LEAST: Final = 64 * KIB
 class ClusterSettings:
     """`bootstrap` is `host:port,host:port`.
 
-    A broker that does not answer within `request_ms` is given up: that is what a hung one costs.
-    What fails is tried again, with pauses from `backoff_ms` doubling up to `backoff_max_ms`, until
-    there has been no progress for `retry_ms`. One fetch brings at most `fetch_bytes`, or one batch.
+    A broker that does not answer within `request_ms` is given up: that is the cost of a hanging
+    one. Failed requests are retried, with pauses from `backoff_ms` doubling up to `backoff_max_ms`,
+    until there has been no progress for `retry_ms`. One fetch brings at most `fetch_bytes`, or one
+    batch.
     """
 
     bootstrap: str
@@ -43,10 +44,10 @@ class ClusterSettings:
 
     @property
     def addresses(self) -> tuple[tuple[str, int], ...]:
-        """Where to ask first.
+        """The addresses to ask first.
 
         Raises:
-            ConfigurationError: if that is no list of addresses.
+            ConfigurationError: if `bootstrap` is not a list of addresses.
         """
         try:
             return parse_addresses(self.bootstrap)

@@ -1,8 +1,8 @@
-"""Batch queries, and the work of every task: read its ranges, and hand out Arrow batches.
+"""Batch queries, and the work of every task: reading its ranges and returning Arrow batches.
 
-A task opens one connection for each node it needs, and keeps it for the next task in the same
-worker. It never ends before its range without an error: data that is not (or no longer) in the log
-is an error, or, with failOnDataLoss=false, a warning.
+A task opens one connection to each node it needs, and keeps it for the next task in the same
+worker. It never ends before the end of its range without an error: data that is not in the log, or
+no longer, is an error or, with failOnDataLoss=false, a warning.
 """
 
 import logging
@@ -34,7 +34,7 @@ class TaskPartition(InputPartition):
         super().__init__(task)
         self.task = task
         self.topic_ids = topic_ids
-        """Of the topics whose offsets these are; zero if unknown."""
+        """Ids of the topics whose offsets these are; zero if unknown."""
 
 
 def task_partitions(tasks: Iterable[Task], topic_ids: Mapping[str, bytes]) -> list[InputPartition]:
@@ -83,12 +83,13 @@ class BatchReader(DataSourceReader):
 
 
 class PushingReader(BatchReader):
-    """One that reads less where filters on topic, partition, offset and timestamp allow.
+    """A reader that reads less if filters on topic, partition, offset and timestamp allow it.
 
     Spark refuses a reader that defines pushFilters while its own setting for filter pushdown is
-    off, though nothing is wrong with reading without it. It recognises such a reader by comparing
-    the method's function with that of the base class. The method here is an object that gives the
-    base class' function for its own: while the setting is off nobody calls it, and all is read.
+    off, though reading without it would be fine. It recognises such a reader by comparing the
+    method's function with that of the base class. Here the method is an object that presents the
+    base class' function as its own: while the setting is off, it is never called, and everything is
+    read.
     """
 
     def __init__(self, options: SourceOptions, schema: Arrow) -> None:
@@ -105,7 +106,7 @@ class _PushFilters:
         self._reader = reader
 
     def __call__(self, filters: Sequence[Filter]) -> Iterable[Filter]:
-        """All are handed back: ranges are only cut roughly, and Spark looks at each row."""
+        """All filters are returned: ranges are only cut roughly, and Spark checks each row."""
         self._reader.narrow(filters)
         return filters
 
@@ -114,13 +115,13 @@ class _PushFilters:
 
 
 def read_task(partition: InputPartition, options: SourceOptions, schema: Arrow) -> Iterator[Arrow]:
-    """The rows of a task as Arrow batches; `schema` is theirs.
+    """The rows of a task as Arrow batches with this `schema`.
 
     Raises:
-        EvenkeelSparkError: they cannot be read.
+        EvenkeelSparkError: if they cannot be read.
     """
     if not isinstance(partition, TaskPartition):
-        return  # Spark makes up a partition where we gave none
+        return  # Spark invents a partition where we gave none
     freeze_once()
     cluster = connected(options.cluster)
     looked_at = set()
@@ -128,7 +129,7 @@ def read_task(partition: InputPartition, options: SourceOptions, schema: Arrow) 
         topic = one.place.topic
         try:
             if topic not in looked_at:
-                cluster.topics([topic])  # made anew since the task before, it is another topic
+                cluster.topics([topic])  # if recreated since the last task, it is another topic
                 looked_at.add(topic)
             yield from read_range(cluster, one, options, schema, partition.topic_ids[topic])
         except RefusedError as error:
@@ -144,8 +145,8 @@ def read_range(
     schema: Arrow,
     topic_id: bytes = UUID_ZERO,
 ) -> Iterator[Arrow]:
-    """The rows of one range; with failOnDataLoss=false those of them that are still there. With
-    `topic_id` they are that topic's, and never those of another one that has its name now."""
+    """The rows of one range; with failOnDataLoss=false those that still exist. With `topic_id` they
+    are that topic's, and never those of another one that now has its name."""
     place, position, end = wanted
     committed = options.committed_only
     while position < end:

@@ -1,11 +1,11 @@
 """Record batches of a log as Arrow batches of rows: the columns of Spark's own Kafka source.
 
-Which columns are made is the reader's schema: all of them, or those that a user's own
-`.schema("value binary, offset bigint")` names; what is not asked for costs nothing. Types are
-exactly those that Spark makes of the schema, since Spark compares them.
+The reader's schema decides which columns are made: all of them, or those that a user's own
+`.schema("value binary, offset bigint")` names; other columns cost nothing. Types are exactly those
+that Spark derives from the schema, because Spark compares them.
 
-Keys and values are cut out of the payload by Arrow: the payload is taken for an array of strings
-that touch each other (key, what lies between, value, what follows), of which two in four are taken.
+Arrow cuts keys and values out of the payload: the payload is treated as an array of adjacent
+strings (key, gap, value, gap), two of every four of which are taken.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,16 +28,16 @@ from wire.codec.primitives import Buffer
 from wire.records.batch import Batch, BatchHeader
 
 PAYLOAD_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Rows of one Arrow batch together, unless one record batch alone has more. Memory is bounded by
-this; larger ones are not faster."""
+"""Size of the rows in one Arrow batch, unless a single record batch has more. It bounds memory;
+larger ones are not faster."""
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
 US_PER_MS: Final = 1000
 TIMESTAMP_MS_MAX: Final = ((1 << 63) - 1) // US_PER_MS
-"""Spark counts microseconds in 64 bits. Whatever a producer wrote, a row has a time."""
+"""Spark counts microseconds in 64 bits. Whatever a producer wrote, every row gets a valid time."""
 
 Arrow: TypeAlias = Any
-"""A type, an array, a schema or a batch of pyarrow's, which come without types."""
+"""A type, an array, a schema or a batch of pyarrow, which has no type annotations."""
 
 
 @attrs.frozen(eq=False)
@@ -46,14 +46,14 @@ class _Rows:
     partition: int
     layout: Layout
     chosen: Flags | None
-    """Which records are in the range that was asked for; None for all."""
+    """Which records are in the requested range; None for all."""
 
     @property
     def count(self) -> int:
         return len(self.layout.offset) if self.chosen is None else int(self.chosen.sum())
 
     def of(self, values: Arrow) -> Arrow:
-        """Those of a numpy array."""
+        """The elements of a numpy array that belong to these rows."""
         return values if self.chosen is None else values[self.chosen]
 
 
@@ -62,10 +62,10 @@ def record_batches(
 ) -> Iterator[Arrow]:
     """The records from offset `start` up to `end` (exclusive), as `pyarrow.RecordBatch`es.
 
-    `schema` is the `pyarrow.Schema` they are to have, made of some of our columns.
+    `schema` is the `pyarrow.Schema` of the result, made of some of our columns.
 
     Raises:
-        wire.records.batch.BatchError: the records are not what their batch says.
+        wire.records.batch.BatchError: if the records are not what their batch says.
     """
     headers: list[BatchHeader] = []
     payloads: list[Buffer] = []

@@ -1,12 +1,12 @@
 """The records of many batches as arrays of positions, without an object for any of them.
 
-Where a record begins is known only when the one before it has been looked at, so their lengths are
-walked one by one. All else is done for all records of a fetch at once: a varint is read at a
-thousand places with a handful of array operations. That is ten times as fast as reading records
-one after the other in Python, and faster than a decoder in C that makes objects of them.
+Where a record begins is known only after the one before it, so their lengths are walked one by one.
+Everything else is done for all records of a fetch at once: a varint is read at a thousand places
+with a handful of array operations. That is ten times as fast as reading records one by one in
+Python, and faster than a decoder in C that creates an object for each.
 
-`wire.records.batch.iterate_records` says what a record is; tests hold the two against each other.
-Nothing here trusts a length: what does not fit into its record is refused.
+`wire.records.batch.iterate_records` defines what a record is; tests compare the two. Nothing here
+trusts a length: what does not fit into its record is refused.
 """
 
 from collections.abc import Sequence
@@ -65,10 +65,10 @@ class Layout:
 
 
 def payload_of(batch: Batch) -> Buffer:
-    """The records of a batch, decompressed; not a copy where they were not compressed.
+    """The records of a batch, decompressed; no copy is made if they were not compressed.
 
     Raises:
-        BatchError: they cannot be decompressed.
+        BatchError: if they cannot be decompressed.
     """
     if batch.header.attributes & COMPRESSION_MASK:
         return decompress(batch, DECOMPRESSED_BYTES_MAX)
@@ -76,7 +76,7 @@ def payload_of(batch: Batch) -> Buffer:
 
 
 def layout_of(headers: Sequence[BatchHeader], payloads: Sequence[Buffer]) -> Layout:
-    """Where everything is in these batches' records (at least one batch, some perhaps empty).
+    """Where every field is in these batches' records (at least one batch; some may be empty).
 
     Raises:
         BatchError: CORRUPT_MESSAGE if the records are not what their batch's header says.
@@ -99,8 +99,8 @@ def layout_of(headers: Sequence[BatchHeader], payloads: Sequence[Buffer]) -> Lay
 def _walk(payload: bytes, pos: int, end: int, count: int, starts: list[int]) -> None:
     """Note where each record begins.
 
-    Lengths of one and two bytes are read on the spot: this loop is half of the whole work. That
-    none is negative is found out later, for all at once.
+    Lengths of one and two bytes are decoded inline: this loop is half of the whole work. Negative
+    lengths are detected later, for all at once.
     """
     append = starts.append
     for _ in repeat(None, count):
@@ -128,7 +128,7 @@ def _fields(payload: bytes, headers: Sequence[BatchHeader], starts: Numbers) -> 
     def of_batches(field: str) -> Numbers:
         return np.repeat(np.array(columns[field], np.int64), columns["record_count"])
 
-    timestamp_delta, at = _varints(data, at + 1)  # behind the attributes, which no record uses
+    timestamp_delta, at = _varints(data, at + 1)  # after the attributes, which records do not use
     offset_delta, at = _varints(data, at)
     if np.any((offset_delta < 0) | (offset_delta > of_batches("last_offset_delta"))):
         _corrupt("an offset that is not in its batch")
@@ -166,7 +166,7 @@ def _spans(data: Bytes, at: Numbers, stop: Numbers) -> tuple[Spans, Numbers]:
 
 
 def _varints(data: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
-    """The zig-zag varints of up to 64 bits at these places, and where each ends."""
+    """The zig-zag varints of up to 64 bits at these positions, and where each ends."""
     byte = data[at]
     value = (byte & _LOW_BITS).astype(np.uint64)
     after = at + 1
@@ -189,7 +189,7 @@ def _varints(data: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
 
 @attrs.frozen(eq=False)
 class HeaderPairs:
-    """The record headers of all records, one after the other; `counts` says whose they are."""
+    """The headers of all records, one after the other; `counts` says how many each record has."""
 
     counts: Numbers
     names: list[str]
@@ -197,7 +197,7 @@ class HeaderPairs:
 
 
 def header_pairs(layout: Layout) -> HeaderPairs:
-    """The headers, which most records do not have; those that have are looked at one by one.
+    """The headers, which most records lack; records that have some are decoded one by one.
 
     Raises:
         BatchError: CORRUPT_MESSAGE if they are not what the records say.

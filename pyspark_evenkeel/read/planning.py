@@ -22,7 +22,7 @@ from wire.error_codes import ErrorCode
 
 NOTHING_SO_LATE: Final = -1
 TURNS_MAX: Final = 3
-"""So often is planned anew because a topic was replaced meanwhile."""
+"""How often planning is repeated because a topic was replaced meanwhile."""
 _UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
@@ -32,12 +32,12 @@ def is_unknown(error: RefusedError) -> bool:
 
 
 def topic_ids(cluster: Cluster, places: Iterable[Place]) -> dict[str, bytes]:
-    """Which topics the cluster's client takes them for."""
+    """The topic ids that the cluster's client uses for them."""
     return cluster.topic_ids(place.topic for place in places)
 
 
 def recreated_meanwhile() -> UnavailableError:
-    """What is planned is offsets of one topic: half of them would be another one's."""
+    """A plan has offsets of one topic: half of these would belong to another."""
     return UnavailableError(
         "the query cannot be planned",
         why=f"a topic was deleted and recreated during the requests, {TURNS_MAX} times",
@@ -47,14 +47,14 @@ def recreated_meanwhile() -> UnavailableError:
 def places_of(
     cluster: Cluster, subscription: Subscription, known: Collection[Place] = ()
 ) -> list[Place]:
-    """The partitions that are subscribed to and exist, in order.
+    """The subscribed partitions that exist, in order.
 
-    One that was named and does not exist is an error, unless it was `known` before: it is gone, and
-    what that means is the caller's to say.
+    A partition that was named and does not exist is an error, unless it was `known` before: then it
+    is gone, and the caller decides what that means.
 
     Raises:
-        RefusedError: a topic does not exist, or may not be read.
-        ConfigurationError: a topic has fewer partitions than were named.
+        RefusedError: if a topic does not exist, or may not be read.
+        ConfigurationError: if a topic has fewer partitions than were named.
     """
     match subscription:
         case SubscribePattern(pattern):
@@ -99,7 +99,7 @@ def starts(cluster: Cluster, options: SourceOptions, places: Collection[Place]) 
     """Where a new query begins in each partition.
 
     Raises:
-        ConfigurationError: the options do not tell it for all of them, or tell of others.
+        ConfigurationError: if the options do not cover all of them, or name others.
     """
     reached = _reached(cluster, options, options.starting, places)
     found = _resolved(cluster, options, "starting", options.starting, places)
@@ -117,7 +117,7 @@ def ends(cluster: Cluster, options: SourceOptions, places: Collection[Place]) ->
     """Where a batch query ends in each partition, exclusive.
 
     Raises:
-        ConfigurationError: the options do not tell it for all of them, or tell of others.
+        ConfigurationError: if the options do not cover all of them, or name others.
     """
     reached = _reached(cluster, options, options.ending, places)
     found = _resolved(cluster, options, "ending", options.ending, places)
@@ -128,8 +128,9 @@ def ends(cluster: Cluster, options: SourceOptions, places: Collection[Place]) ->
 def _reached(
     cluster: Cluster, options: SourceOptions, bound: Bound, places: Collection[Place]
 ) -> dict[Place, int]:
-    """Where the logs end before times are asked for: what comes in between may be as new as that,
-    and neither belongs below such an ending nor may be left out behind such a start."""
+    """Where the logs end before times are looked up: records that arrive in between may be as new
+    as these times, and must neither fall below such an ending nor be left out after such a
+    start."""
     return ends_of_logs(cluster, options, places) if isinstance(bound, AtTime) else {}
 
 
@@ -150,7 +151,8 @@ def begins_of_logs(
 def first_since(
     cluster: Cluster, options: SourceOptions, times: Mapping[Place, int]
 ) -> dict[Place, int]:
-    """The first offset whose record is not older than so many ms; NOTHING_SO_LATE for none."""
+    """The first offset whose record is not older than this time (ms); NOTHING_SO_LATE if none
+    is."""
     return _asked(cluster, options, times)
 
 
@@ -161,7 +163,7 @@ def _resolved(
     bound: Bound,
     places: Collection[Place],
 ) -> dict[Place, int]:
-    """NOTHING_SO_LATE where no record is as new as the time that is asked for."""
+    """NOTHING_SO_LATE if no record is as new as the requested time."""
     if bound.everywhere is not None:
         wanted = dict.fromkeys(places, bound.everywhere)
     else:

@@ -1,10 +1,10 @@
 """Filters on topic, partition, offset and timestamp, as narrower ranges to read.
 
-Ranges are only ever cut where no row in what is cut off can pass the filters, and Spark applies the
-filters again to each row. So what is not understood here costs time and nothing else.
+Ranges are only cut where no row in the part cut off can pass the filters, and Spark applies the
+filters again to each row. So a filter that is not understood here costs time and nothing else.
 
-Of timestamps only a lower bound helps. A log tells the first offset that is not older, and what
-comes before is older for certain; times need not ascend, so what comes after a newer record may be
+For timestamps only a lower bound helps. A log knows the first offset that is not older, and
+everything before it is certainly older; times need not ascend, so records after a newer one may be
 older again.
 """
 
@@ -31,14 +31,14 @@ COLUMNS: Final = ("topic", "partition", "offset", "timestamp")
 
 @attrs.define
 class Allowed:
-    """The values of a column that can pass; None where there is no bound (`Any`: of its type)."""
+    """The values of a column that can pass; None: no bound (`Any`: of the column's type)."""
 
     low: Any = None
     high: Any = None
     members: frozenset[Any] | None = None
 
     def demand(self, one: Filter) -> None:
-        """Let a filter on this column narrow it; bounds are taken as inclusive."""
+        """Narrow it by a filter on this column; bounds are treated as inclusive."""
         match one:
             case EqualTo(value=value) if value is not None:
                 self._within(value, value, {value})
@@ -69,7 +69,7 @@ class Allowed:
 
 @attrs.define
 class Wanted:
-    """What rows must be like to pass all filters."""
+    """The conditions that rows must meet to pass all filters."""
 
     columns: dict[str, Allowed] = attrs.Factory(lambda: {name: Allowed() for name in COLUMNS})
 
@@ -91,7 +91,7 @@ class Wanted:
         return max(0, int(low.timestamp() * 1000) - 1)
 
     def ranges(self, ranges: Sequence[Range]) -> list[Range]:
-        """What is left of them."""
+        """The parts of these ranges that are left."""
         topic, partition = self.columns["topic"], self.columns["partition"]
         offset = self.columns["offset"]
         kept = []
@@ -104,7 +104,8 @@ class Wanted:
 
     @staticmethod
     def recent(ranges: Sequence[Range], first: Mapping[Place, int]) -> list[Range]:
-        """Without what comes before the first record that is new enough; negative for none."""
+        """Without the records before the first one that is new enough; a negative offset: there is
+        none."""
         kept = [
             Range(place, max(start, first[place]), end)
             for place, start, end in ranges

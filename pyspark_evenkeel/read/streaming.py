@@ -45,26 +45,26 @@ from pyspark_evenkeel.read.columns import Arrow
 log = logging.getLogger(__name__)
 
 TOPICS_AGAIN_S: Final = 5.0
-"""How old what is known of topics and their partitions may be. An idle query asks for offsets a
+"""The greatest age of what is known of topics and partitions. An idle query asks for offsets a
 hundred times a second."""
 AGAIN_MAX: Final = 10
-"""So often is asked again before something is called lost: a new leader may not know at once how
-far its log is readable, and a node that lags not which partitions there are."""
+"""How often the brokers are asked before something counts as lost: a new leader may not know at
+once how far its log is readable, nor a lagging node which partitions there are."""
 AGAIN_AFTER_S: Final = 0.5
 
 _Json = dict[str, Any]
-"""An offset as Spark has it (`Any`: JSON)."""
+"""An offset in Spark's form (`Any`: JSON)."""
 
 
 class _Found(NamedTuple):
-    """Offsets, and of which topics they are, where brokers tell."""
+    """Offsets, and the ids of their topics if brokers report them."""
 
     offsets: Mapping[Place, int]
     topic_ids: Mapping[str, bytes]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One `spark.readStream`, in a process of its own on the driver; `read` is the workers'."""
+    """One `spark.readStream`, in a process of its own on the driver; workers call `read`."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._places: list[Place] = []
         self._places_since: float | None = None
         self._waits_since: float | None = None
-        """Since when there have been some records, and fewer than a micro-batch is to have."""
+        """Since when there have been some records, but too few for a micro-batch."""
 
     # -- where it begins --------------------------------------------------------------------------
 
@@ -96,8 +96,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note where the logs end now. Where a topic is gone, it is only the first `latestOffset`
-        that knows whether the query has read of it, and may go on without."""
+        """Note where the logs end now. If a topic is gone, only the first `latestOffset` knows
+        whether the query has read from it, and may continue without it."""
         self._available_now = True
         self._places_since = None
         try:
@@ -113,10 +113,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- the next end -----------------------------------------------------------------------------
 
     def latestOffset(self, start: _Json, limit: ReadLimit) -> _Json:
-        """Where the micro-batch that begins at `start` ends; `start` itself where there is nothing.
+        """Where the micro-batch that begins at `start` ends; `start` itself if there is nothing.
 
         Raises:
-            GoneError: what the query has read, or would have to read, is gone.
+            GoneError: if what the query has read, or would have to read, is gone.
         """
         begun = from_json(start)
         ends, topic_ids = self._confirmed_ends(begun)
@@ -171,7 +171,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _begins(
         self, begun: Offsets, ends: Mapping[Place, int], replaced: Set[str]
     ) -> dict[Place, int]:
-        """Where the micro-batch begins in logs that were made anew.
+        """Where the micro-batch begins in logs that were recreated.
 
         Raises:
             GoneError: with failOnDataLoss, if something is lost.
@@ -201,10 +201,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log.warning("%s: %s; %s", error.what, error.why, GOING_ON)
 
     def reportLatestOffset(self) -> _Json | None:
-        """How far logs reached at the last trigger: Spark's progress tells the lag by it."""
+        """How far logs reached at the last trigger: Spark's progress report derives the lag from
+        it."""
         return None if self._latest is None else nested(self._latest)
 
-    # -- what there is ----------------------------------------------------------------------------
+    # -- the present state ------------------------------------------------------------------------
 
     def _ends(self, known: Collection[Place]) -> _Found:
         try:
@@ -220,7 +221,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known: Collection[Place],
         ask: Callable[[Cluster, SourceOptions, Collection[Place]], Mapping[Place, int]],
     ) -> _Found:
-        """Offsets of the partitions there are, all of the same topics."""
+        """Offsets of the existing partitions, all of the same topics."""
         for _ in range(planning.TURNS_MAX):
             places = self._known_places(known)
             cluster = self._connected()
@@ -240,7 +241,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._places
 
     def _connected(self) -> Cluster:
-        """Not before it is needed: the reader is also made where only `read` is called."""
+        """Connects on demand: the reader is also created where only `read` is called."""
         if self._cluster is None:
             self._cluster = Cluster(self._options.cluster)
         return self._cluster
@@ -248,7 +249,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- tasks ------------------------------------------------------------------------------------
 
     def partitions(self, start: _Json, end: _Json) -> list[InputPartition]:
-        """The tasks of a micro-batch, the same ones whenever it is run."""
+        """The tasks of a micro-batch, the same whenever it is run."""
         reached = from_json(end)
         return task_partitions(tasks_between(from_json(start), reached), reached.topic_ids)
 
@@ -265,7 +266,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _replaced(begun: Offsets, topic_ids: Mapping[str, bytes]) -> Set[str]:
-    """The topics that are not those which were read."""
+    """The topics that are not the ones that were read."""
     return {topic for topic, read in begun.topic_ids.items() if topic_ids.get(topic, read) != read}
 
 

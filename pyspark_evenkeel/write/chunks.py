@@ -1,14 +1,14 @@
-"""What a task holds of its rows, and what it sends next: pure.
+"""The rows that a task holds, and what it sends next: pure.
 
-Rows become records at once and wait, for each destination, in one chunk: the record batch to come.
-A chunk is complete when the next row for its destination does not fit into it any more; it goes out
-then, and that row, which proves that more follow, begins the next one. What is left when the rows
-end is the last chunk of each destination. So the `more` bit of a write token is always known.
+Rows become records immediately and wait, per destination, in one chunk: the record batch to come. A
+chunk is complete when the next row for its destination no longer fits; it is sent then, and that
+row, which proves that more follow, begins the next one. What is left when the rows end is the last
+chunk of each destination. So the `more` bit of a write token is always known.
 
 Where one chunk ends and the next begins must be the same whenever the micro-batch is run again,
-however Spark cuts the same rows into Arrow batches, and whatever the clock says. So sizes are those
-that no encoding exceeds (`wire.records.columns.sizes_max`), and what the task holds altogether is
-looked at after every BLOCK_ROWS rows: above the limit the largest chunks go out early, all but
+however Spark cuts the same rows into Arrow batches, and whatever the clock says. So sizes are upper
+bounds for any encoding (`wire.records.columns.sizes_max`), and the total that the task holds is
+checked after every BLOCK_ROWS rows: above the limit the largest chunks are sent early, all but
 their last record, which is kept so that a last chunk is never empty.
 """
 
@@ -29,13 +29,13 @@ from wire.records.compression import compress
 from wire.records.write_tokens import Token
 
 BLOCK_ROWS: Final = 8192
-"""Encoded at once; more would not be faster."""
+"""Rows encoded at once; more would not be faster."""
 PIECE_BYTES_MAX: Final = 32 * 1024 * KIB
-"""Encoded at once, unless one row alone is larger: bounds the memory this takes."""
+"""Bytes encoded at once, unless a single row is larger: bounds the memory that this takes."""
 RECORD_BYTES_MAX: Final = RECORDS_FRAME_BYTES_MAX - 64 * KIB
-"""Of a row, with what its request adds: more cannot be sent to any node of ours."""
+"""Of one row, with the overhead of its request: more cannot be sent to any of our nodes."""
 RELIEF: Final = 0.5
-"""When the limit is hit, chunks go out until this share of it is left."""
+"""Above the limit, chunks are sent until this share of it is left."""
 
 
 @attrs.frozen
@@ -44,13 +44,13 @@ class Rows:
 
     keys: Column
     values: Column
-    """Both of binary."""
+    """Both binary."""
     headers: Column | None
     """As `wire.records.columns.encode_headers` makes them."""
     times_ms: Numbers | None
     """Since 1970; None for the time at which a chunk is begun."""
     sizes: Numbers
-    """`wire.records.columns.sizes_max` of them."""
+    """Their `wire.records.columns.sizes_max`."""
 
     @property
     def count(self) -> int:
@@ -85,20 +85,20 @@ class Chunk:
     records_before: int = 0
     """In earlier chunks of the same."""
     size: int = 0
-    """In bytes, by the sizes that no encoding exceeds."""
+    """In bytes, as an upper bound for any encoding."""
     last_size: int = 0
     """Of its last record, in the same way."""
     last_at: int = 0
-    """Where in the payload the last record begins."""
+    """Position in the payload where the last record begins."""
     time_before_last_ms: int = 0
-    """The latest, of all records but the last one."""
+    """The latest time of all records but the last one."""
     writer: BatchWriter = attrs.field(factory=BatchWriter)
 
     def next(self) -> "Chunk":
         return Chunk(self.place, self.number + 1, self.records_before + self.writer.count)
 
     def take(self, sizes: Numbers, times_ms: Numbers | None, now_ms: int) -> None:
-        """Count these rows in; their records follow by `fill`."""
+        """Count these rows in; their records follow through `fill`."""
         writer = self.writer
         begun_ms = writer.base_timestamp_ms if writer.count else now_ms
         first_ms = last_ms = latest_before = begun_ms
@@ -117,12 +117,12 @@ class Chunk:
         self.last_size = int(sizes[-1])
 
     def fill(self, records: memoryview, last_size: int) -> None:
-        """The records of the rows that were counted; how long the last one has become."""
+        """Append the records of the counted rows; `last_size`: the actual size of the last one."""
         self.writer.payload += records
         self.last_at = len(self.writer.payload) - last_size
 
     def split_last(self) -> "Chunk":
-        """The next chunk, which has taken the last record of this one over."""
+        """The next chunk, which has taken over the last record of this one."""
         writer = self.writer
         record = _last_record(writer, self.last_at)
         del writer.payload[self.last_at :]
@@ -147,7 +147,7 @@ class Chunk:
 
 
 def _last_record(writer: BatchWriter, at: int) -> Record:
-    """The last of the records, which begins at that place of the payload."""
+    """The last record, which begins at that position of the payload."""
     payload = bytes(memoryview(writer.payload)[at:])
     batch = split(memoryview(writer.seal(payload)))[0]
     alone = Batch(batch.header._replace(record_count=1), batch.data)
@@ -164,13 +164,13 @@ class _Cut(NamedTuple):
 
 @attrs.define
 class Chunks:
-    """The rows of one task, until they are sent. `chunk_bytes` bounds one chunk, unless a row alone
-    is larger; `buffer_bytes` bounds all of them, but for one row of each destination."""
+    """The rows of one task, until they are sent. `chunk_bytes` limits one chunk, unless a single
+    row is larger; `buffer_bytes` limits all of them, apart from one row per destination."""
 
     chunk_bytes: int
     buffer_bytes: int
     held: int = attrs.field(default=0, init=False)
-    """Bytes of all open chunks, by the sizes that no encoding exceeds."""
+    """Bytes of all open chunks, as an upper bound for any encoding."""
     _open: dict[int, Chunk] = attrs.field(factory=dict, init=False)
     """By the number of the destination."""
     _in_block: int = attrs.field(default=0, init=False)
@@ -178,11 +178,11 @@ class Chunks:
     def add(
         self, rows: Rows, destinations: Numbers, place: Callable[[int], TopicPartition], now_ms: int
     ) -> Iterator[Chunk]:
-        """Rows, each with the number of its destination; the chunks that are complete, to be sent
-        in this order. `place` tells what a number stands for. More chunks follow all of them.
+        """Add rows, each with the number of its destination; yields the complete chunks, to be sent
+        in this order. `place` translates a number. More chunks follow all of them.
 
         Raises:
-            RowError: a row cannot be sent to any broker.
+            RowError: if a row cannot be sent to any broker.
         """
         at = 0
         while at < rows.count:
@@ -273,7 +273,7 @@ class Chunks:
 
 
 def _pieces(sizes: Numbers, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Ranges of rows from `start` to `stop` of at most PIECE_BYTES_MAX each, or one row."""
+    """Ranges of rows from `start` to `stop` of at most PIECE_BYTES_MAX each, or of one row."""
     ends = np.cumsum(sizes[start:stop])
     at, before = 0, 0
     while at < len(ends):

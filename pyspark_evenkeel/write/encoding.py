@@ -1,4 +1,4 @@
-"""The sink's input: which columns, of which types, and how they become records.
+"""The sink's input: its columns, their types, and how they become records.
 
 Columns are those of Spark's own Kafka sink: value, and optionally key, topic, partition and
 headers; and timestamp, which the source has, so that a topic can be copied unchanged. Others are
@@ -18,7 +18,7 @@ from pyspark_evenkeel.write.chunks import Rows
 from wire.records.columns import Column, encode_headers, sizes_max
 
 RecordBatch: TypeAlias = Any
-"""A pyarrow.RecordBatch, as Spark hands them to a sink."""
+"""A pyarrow.RecordBatch, as Spark passes them to a sink."""
 
 TEXT_TYPES: Final = ("string", "varchar", "char")
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -29,7 +29,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "headers": ("array<struct<key:string,value:binary>>",),
     "timestamp": ("timestamp",),
 }
-"""Each column with the types it may have, as Spark writes them."""
+"""Each column with the types it may have, in Spark's notation."""
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
 _US_PER_MS: Final = 1000
 
@@ -37,10 +37,10 @@ _US_PER_MS: Final = 1000
 def check_columns(
     types: Mapping[str, str], *, has_topic: bool, order_by: Sequence[str] = ()
 ) -> None:
-    """Whether rows with these columns can be written; `has_topic` if all go to one anyway.
+    """Whether rows with these columns can be written; `has_topic`: all go to one topic anyway.
 
     Raises:
-        ConfigurationError: a column is missing or has a type that it cannot have.
+        ConfigurationError: if a column is missing or has a type that it cannot have.
     """
     for name in ("value",) if has_topic else ("value", "topic"):
         if name not in types:
@@ -73,7 +73,7 @@ def check_columns(
 
 
 def _is_one_of(given: str, allowed: tuple[str, ...]) -> bool:
-    """Text may have a length or a collation."""
+    """Strings may have a length or a collation."""
     return given in allowed or (given.startswith(TEXT_TYPES) and "string" in allowed)
 
 
@@ -86,10 +86,10 @@ class Part(NamedTuple):
 
 
 def part_of(batch: RecordBatch, now_ms: int) -> Part:
-    """The columns of a batch as they are written; `now_ms` is the time of rows without one.
+    """The columns of a batch in the form to be written; `now_ms` is the time of rows without one.
 
     Raises:
-        RowError: a row has a header without a name, or a time before 1970.
+        RowError: if a row has a header without a name, or a time before 1970.
     """
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     values = _as_binary(columns["value"])
@@ -139,7 +139,7 @@ def _times(column: Column, now_ms: int) -> Any:  # noqa: ANN401 (numbers, see wi
 
 
 def non_empty(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Spark may hand over batches without rows, as for an empty partition."""
+    """Spark may pass batches without rows, as for an empty partition."""
     return (batch for batch in batches if batch.num_rows)
 
 
@@ -149,7 +149,7 @@ def in_order(
     """All rows of a task, sorted by these columns; a struct stands for its fields.
 
     Raises:
-        RowError: they are more than `bytes_max`, or a column's type has no order.
+        RowError: if they exceed `bytes_max`, or a column's type has no order.
     """
     held: list[RecordBatch] = []
     size = 0

@@ -1,11 +1,11 @@
-"""Which destination each row goes to: the rules of Kafka's own clients, over Arrow columns.
+"""The destination of each row, by the rules of Kafka's own clients, over Arrow columns.
 
-A row that names its partition goes there. Otherwise a key's partition is that of its hash (murmur2,
-as in every client of Kafka, so that a key stays in one partition whoever writes it), and rows
-without a key all go to one partition, another one for each task and micro-batch: as even over time
-as going round, in larger batches, and the same when the micro-batch is run again.
+A row that names its partition goes there. Otherwise a key's partition follows from its hash
+(murmur2, as in every Kafka client, so that a key stays in one partition whoever writes it), and
+rows without a key all go to one partition, a different one for each task and micro-batch: as even
+over time as round robin, in larger batches, and the same when the micro-batch is run again.
 
-How many partitions a topic has is asked once for each task: a topic that grows meanwhile gets its
+A topic's number of partitions is looked up once per task: a topic that grows meanwhile gets its
 first rows in a new partition from the next task on.
 """
 
@@ -23,7 +23,7 @@ from wire.cluster_view import TopicPartition
 from wire.records.columns import Column, Numbers
 
 LONG_KEY_BYTES: Final = 512
-"""Longer keys are hashed one by one: word by word over all rows pays for many short ones."""
+"""Longer keys are hashed one by one: hashing all rows word by word pays for many short keys."""
 PARTITION_ADVICE: Final = "partitions are counted from 0; null leaves the choice to the sink"
 
 Hashes: TypeAlias = np.ndarray[Any, np.dtype[np.uint32]]
@@ -53,11 +53,11 @@ class Router:
 
     @property
     def destinations(self) -> int:
-        """How many have numbers."""
+        """How many destinations have numbers."""
         return len(self._places)
 
     def partition_count(self, topic: str) -> int:
-        """As this task sees it, from the beginning to the end."""
+        """As this task sees it, from its beginning to its end."""
         return self._topic(topic).partitions
 
     def route(
@@ -69,11 +69,11 @@ class Router:
     ) -> Numbers:
         """The number of each row's destination.
 
-        `topics` is the one of all rows or a column of strings, `partitions` of int32. `keyless`
-        takes the place of the one for all rows.
+        `topics` is one topic for all rows or a column of strings, `partitions` a column of int32.
+        `keyless` replaces the number for all rows without a key.
 
         Raises:
-            RowError: for a row without a topic, or with a partition that its topic does not have.
+            RowError: if a row has no topic, or names a partition that its topic does not have.
         """
         count: Numbers | int
         first: Numbers | int
@@ -98,7 +98,7 @@ class Router:
         return chosen + first
 
     def _by_row(self, topics: Column) -> tuple[Numbers, Numbers]:
-        """How many partitions the topic of each row has, and where its destinations begin."""
+        """The number of partitions of each row's topic, and where its destinations begin."""
         if topics.null_count:
             raise RowError(
                 "a row has no topic",
@@ -132,12 +132,12 @@ class Router:
 
 
 def task_of(place: TopicPartition, tasks: int) -> int:
-    """Which of that many tasks writes to a destination, where each has one writer."""
+    """Which of that many tasks writes to a destination, if each has a single writer."""
     return (crc32(place.topic.encode()) + place.partition) % tasks
 
 
 def hashes(keys: Column) -> Hashes:
-    """`wire.murmur.murmur2` of each of a column of binary; of a null something."""
+    """`wire.murmur.murmur2` of each value of a binary column; undefined for a null."""
     bounds = np.frombuffer(keys.buffers()[1], np.int32, len(keys) + 1, 4 * keys.offset)
     starts = bounds[:-1].astype(np.int64)
     sizes = np.diff(bounds)
@@ -165,7 +165,7 @@ def hashes(keys: Column) -> Hashes:
 
 
 def _little_endian(data: Any, at: Numbers) -> Hashes:  # noqa: ANN401 (an array of bytes)
-    """Four bytes from each place; those beyond the end are the last one again."""
+    """Four bytes from each position; beyond the end the last ones are repeated."""
     last = len(data) - 1
     found = data[at].astype(np.uint32)
     for byte in range(1, 4):

@@ -1,14 +1,14 @@
-"""Under which token a chunk is written, and what an answer to it means: pure.
+"""The token under which a chunk is written, and what an answer to it means: pure.
 
 A micro-batch that is run again sends what its first run has sent, and the broker answers that a
-chunk is there already. That it is the same has to be checked: a query whose rows change from run to
-run, or go to other tasks, would otherwise lose those that the first run had not come to. So what is
-there is fetched back and compared, as the set of all rows in the chunks that were there: their
-order may differ, and where one chunk ends, as long as the micro-batch was complete. If it was not,
-its first chunks must hold the same rows in both runs, for the second goes on behind them.
+chunk exists already. It has to be checked that it is the same: a query whose rows change from run
+to run, or go to other tasks, would otherwise lose those that the first run had not reached. So
+existing chunks are fetched back and compared, as the set of all rows in them: the order of rows and
+the borders of chunks may differ if the micro-batch was complete. If it was not, its first chunks
+must hold the same rows in both runs, because the second continues behind them.
 
-What cannot be compared is taken for the same: a chunk that is older than the last five, or was
-deleted since. Of a chunk that compaction has thinned out what is left must be among ours.
+What cannot be compared counts as equal: a chunk older than the last five, or one deleted since. If
+compaction has thinned out a chunk, its remaining rows must be among ours.
 """
 
 from collections import Counter
@@ -39,7 +39,7 @@ _WAY_OUT: Final = (
 
 
 class Fate(Enum):
-    """What became of a chunk."""
+    """The outcome for a chunk."""
 
     APPENDED = auto()
     THERE_ALREADY = auto()
@@ -47,19 +47,19 @@ class Fate(Enum):
 
 @attrs.frozen
 class WriteTokens:
-    """Names a task and its micro-batch, so that what it writes is written once (ADR 28)."""
+    """Identifies a task and its micro-batch, so that its rows are written once (ADR 28)."""
 
     query: str
-    """In words, for errors."""
+    """Its name in errors."""
     writer: tuple[str | int, ...]
     batch: int
 
     def token(self, chunk: Chunk, partitions: int, *, more: bool) -> Token:
-        """`partitions` is how many the topic has: with more of them rows go elsewhere, and what was
-        written before is no measure for what is written now.
+        """`partitions` is how many the topic has: with more of them rows go elsewhere, and earlier
+        writes cannot be compared with present ones.
 
         Raises:
-            ReplayError: too many chunks.
+            ReplayError: if there are too many chunks.
         """
         if chunk.number >= CHUNK_END - 1:
             raise ReplayError(
@@ -84,8 +84,8 @@ class Sequences:
 def judge(chunk: Chunk, produced: Produced, names: WriteTokens | Sequences) -> Fate:
     """
     Raises:
-        ReplayError: the chunk does not follow what is there.
-        RefusedError: it was not taken for another reason.
+        ReplayError: if the chunk does not follow the existing ones.
+        RefusedError: if it was refused for another reason.
     """
     if produced.error is ErrorCode.NONE:
         return Fate.APPENDED
@@ -104,17 +104,17 @@ def judge(chunk: Chunk, produced: Produced, names: WriteTokens | Sequences) -> F
 
 @attrs.define
 class _Place:
-    """What is known of one destination in a micro-batch that is run again."""
+    """What is known of one destination of a repeated micro-batch."""
 
     difference: int = 0
-    """Of the sums of digests, what we would have written less what is there."""
+    """Difference of the sums of digests: what we would have written less what exists."""
     reported: str = ""
-    """In which chunk it was first seen to differ."""
+    """The chunk in which a difference was first seen."""
 
 
 @attrs.define
 class Replay:
-    """Compares what a task has found with what it meant to write."""
+    """Compares what a task has found with what it wanted to write."""
 
     query: str
     compared: int = attrs.field(default=0, init=False)
@@ -122,19 +122,19 @@ class Replay:
     _places: dict[TopicPartition, _Place] = attrs.field(factory=dict, init=False)
 
     def appended(self, place: TopicPartition) -> None:
-        """A chunk was written behind those that were there.
+        """A chunk was written after those that existed.
 
         Raises:
-            ReplayError: those were others.
+            ReplayError: if those were different.
         """
         self._check(place)
 
     def found(self, chunk: Chunk, sealed: bytes, theirs: Batch) -> None:
-        """A chunk was there already; `sealed` is ours, `theirs` what lies where it should be."""
+        """A chunk existed already; `sealed` is ours, `theirs` what lies where it should be."""
         ours = split(memoryview(sealed))[0]
         meant, position = _position(ours), _position(theirs)
         if ours.header.producer_id != theirs.header.producer_id or meant[:2] != position[:2]:
-            return  # it is not there any more, and this is another batch
+            return  # it does not exist any more, and this is another batch
         self.compared += 1
         place = self._places.setdefault(chunk.place, _Place())
         mine, found = _records(ours), _records(theirs)
@@ -155,10 +155,10 @@ class Replay:
             )
 
     def finish(self) -> None:
-        """All has been written.
+        """Everything has been written.
 
         Raises:
-            ReplayError: what was there already was something else.
+            ReplayError: if what existed already was something else.
         """
         for place in sorted(self._places):
             self._check(place)
@@ -184,7 +184,7 @@ def _records(batch: Batch) -> list[bytes]:
 
 
 def _digest(record: Record) -> bytes:
-    """Of key, value and headers, each with its length so that none is taken for another."""
+    """Digest of key, value and headers, each with its length so that none can be confused."""
     digest = blake2b(digest_size=_DIGEST_BYTES)
     parts: list[bytes | None] = [record.key, record.value]
     for name, content in record.headers:
@@ -196,5 +196,5 @@ def _digest(record: Record) -> bytes:
 
 
 def _sum(digests: Iterable[bytes]) -> int:
-    """The same in whatever order."""
+    """Does not depend on the order."""
     return sum(int.from_bytes(one, "big") for one in digests)

@@ -1,11 +1,11 @@
 """`df.write` and `df.writeStream` with `.format("evenkeel")`: what Spark calls.
 
-Made on the driver, where columns and options are checked, and pickled to the tasks. A streaming
+Created on the driver, where columns and options are checked, and pickled to the tasks. A streaming
 query's id and the number of its micro-batch are local properties of each task, the same whenever
-the query is restarted on its checkpoint: that is what makes its writes recognisable.
+the query is restarted on its checkpoint: that makes its writes recognisable.
 
 `commit` has nothing to do and `abort` takes nothing back: an aborted micro-batch is run again, and
-what is there already is known by its tokens. (Spark also calls `abort` when a query is stopped.)
+what exists already is recognised by its tokens. (Spark also calls `abort` when a query is stopped.)
 """
 
 import uuid
@@ -33,14 +33,14 @@ BATCH_PROPERTY: Final = "streaming.sql.batchId"
 
 @attrs.frozen
 class Done(WriterCommitMessage):
-    """What a task tells the driver."""
+    """A task's message to the driver."""
 
     written: Written
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """One write of a DataFrame. Tasks that are tried again are recognised by the write's name,
-    which is the option writeId, or drawn here."""
+    """One write of a DataFrame. Retried tasks are recognised by the write's name: the option
+    writeId, or one drawn here."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -52,7 +52,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """The writes of a streaming query; Spark makes one for every micro-batch."""
+    """The writes of a streaming query; Spark creates one for every micro-batch."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -71,7 +71,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return _write(iterator, self._options, Task(name, int(batch), context.partitionId()))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All is written: nothing is left to do."""
+        """Everything is written: nothing is left to do."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """What is written stays."""
@@ -81,7 +81,7 @@ def batch_writer(schema: Any, options: SinkOptions, overwrite: bool) -> BatchWri
     """For a DataFrame with this schema, a pyspark.sql.types.StructType.
 
     Raises:
-        ConfigurationError: such a DataFrame cannot be written, or not in this mode.
+        ConfigurationError: if such a DataFrame cannot be written, or not in this mode.
     """
     if overwrite:
         raise ConfigurationError(
@@ -97,7 +97,7 @@ def stream_writer(schema: Any, options: SinkOptions, overwrite: bool) -> StreamW
     the whole result, as Spark's Kafka sink does.
 
     Raises:
-        ConfigurationError: such a DataFrame cannot be written.
+        ConfigurationError: if such a DataFrame cannot be written.
     """
     _check(schema, options)
     return StreamWriter(options)

@@ -1,8 +1,9 @@
-"""One task writes its rows: divided into chunks, sent to their leaders, the answers checked.
+"""One task writes its rows: divides them into chunks, sends these to their leaders, and checks the
+answers.
 
 Nothing is undone. What a failed task has written stays, and is recognised when the task or its
-micro-batch is repeated (`replay`). If the brokers do not support write tokens it stays as well, and
-is then there twice: at least once.
+micro-batch is repeated (`replay`). If the brokers do not support write tokens it also stays, and is
+then there twice: at least once.
 """
 
 import itertools
@@ -36,14 +37,14 @@ _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARG
 
 @attrs.frozen
 class Task:
-    """What is written here, and by whom."""
+    """The identity of a write: what is written here, and by which task."""
 
     query: str
     """The same whenever the job runs again: a query's id, or the option writeId."""
     batch: int
     """The micro-batch."""
     number: int
-    """Which task of it."""
+    """The task's number in it."""
 
     def __str__(self) -> str:
         return f"micro-batch {self.batch} of {self.query}"
@@ -51,7 +52,7 @@ class Task:
 
 @attrs.define
 class Written:
-    """What became of a task's rows."""
+    """The outcome for a task's rows."""
 
     rows: int = 0
     bytes: int = 0
@@ -65,10 +66,10 @@ class Written:
 def write_task(
     batches: Iterable[RecordBatch], options: SinkOptions, task: Task, connect: Callable[[], Cluster]
 ) -> Written:
-    """Write all rows; without any nobody is connected to.
+    """Write all rows; connects only if there are any.
 
     Raises:
-        EvenkeelSparkError: with what has to be done about it.
+        EvenkeelSparkError: if that fails; its advice says what to do.
     """
     some = non_empty(batches)
     if options.order_by:
@@ -106,10 +107,10 @@ class _TaskWriter:
         return self._written
 
     def _choose_names(self) -> WriteTokens | Sequences:
-        """Exactly once where all brokers can, if that is wanted.
+        """Exactly once if all brokers support it and it is wanted.
 
         Raises:
-            ConfigurationError: they cannot, and it is insisted on.
+            ConfigurationError: if they do not, and it is required.
         """
         wanted, task = self._options.delivery, self._task
         if wanted is not Delivery.AT_LEAST_ONCE:
@@ -129,7 +130,7 @@ class _TaskWriter:
     def _place(self, number: int) -> Place:
         """
         Raises:
-            ConfigurationError: another task may write there as well.
+            ConfigurationError: if another task may write there as well.
         """
         place = self._router.place(number)
         if self._options.writer is Writer.DESTINATION:
@@ -147,7 +148,7 @@ class _TaskWriter:
     # -- sending ----------------------------------------------------------------------------------
 
     def _send(self, chunks: Iterable[Chunk], *, more: bool) -> None:
-        """Several at a time, but of each destination one after the other."""
+        """Several at a time, but per destination one after the other."""
         under_way: dict[Place, Chunk] = {}
         size = 0
         for chunk in chunks:
@@ -183,7 +184,7 @@ class _TaskWriter:
                 self._compare(chunk, sealed[place], produced.base_offset)
 
     def _compare(self, chunk: Chunk, sealed: bytes, offset: int) -> None:
-        """With what lies at that offset, if it still does."""
+        """Compare it with what lies at that offset, if it is still there."""
         try:
             for batches in self._cluster.read(chunk.place, offset, offset + 1):
                 self._replay.found(chunk, sealed, batches[0])
@@ -214,4 +215,4 @@ class _TaskWriter:
         try:
             return self._cluster.topic_setting(topic, LIMIT) or "smaller"
         except EvenkeelSparkError:
-            return "smaller"  # it is for an error's text alone
+            return "smaller"  # only used in an error's text

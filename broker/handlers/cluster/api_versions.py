@@ -1,7 +1,7 @@
 """ApiVersions: the version ranges that this broker has handlers for, from the one table of APIs.
 
-It also names our one feature that a client may want to check before it relies on it: Kafka has a
-field for such names from version 3 on (KIP-584), and clients ignore those they do not know.
+It also advertises our one feature that a client may want to check before relying on it: Kafka has a
+field for such names from version 3 on (KIP-584), and clients ignore names they do not know.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,9 +14,9 @@ from wire.records.write_tokens import FEATURE, FEATURE_VERSION
 
 
 def handler_for(keys: Iterable[int]) -> Callable[[Broker, Request], None]:
-    """The handler that advertises `keys`, in the versions wire.apis says.
+    """The handler that advertises `keys`, in the versions that wire.apis lists.
 
-    What is left out, and what clients do without it, is told in docs/kafka.md, "Not served".
+    docs/kafka.md, "Not served", says what is left out, and what clients do without it.
     """
     served = frozenset(keys)
     response = ApiVersionsResponse(

@@ -1,4 +1,4 @@
-"""Authorized operations (KIP-430): as there are no ACLs yet, everybody may do everything."""
+"""Authorized operations (KIP-430): there are no ACLs yet, so every client may do everything."""
 
 from collections.abc import Iterable
 from enum import IntEnum
@@ -6,7 +6,7 @@ from typing import Final
 
 
 class Operation(IntEnum):
-    """Kafka's AclOperation; an operation's code is its bit in the answer."""
+    """Kafka's AclOperation; an operation's code is its bit number in the answer."""
 
     READ = 3
     WRITE = 4

@@ -1,11 +1,11 @@
 """Metadata: the nodes, the topics, and the leader of each partition.
 
-While a wanted partition has no leader the answer is held for a moment: a client that hears of no
-leader backs off longer than an election takes (kafka.md section 5). The same happens while a wanted
-topic may only be unknown to this node (broker.handlers.topics.known_names). Replicas are the
-present and future members of the partition's Paxos group, its ideal master first, since Kafka calls
-the first the preferred one. Reachable members are in sync, because which of them voted last does
-not matter to Kafka; the others are offline.
+While a requested partition has no leader, the answer is held for a moment: a client that is told of
+no leader backs off longer than an election takes (kafka.md section 5). The same happens while a
+requested topic may merely be unknown to this node (broker.handlers.topics.known_names). Replicas
+are the present and future members of the partition's Paxos group, its ideal master first, because
+Kafka calls the first one preferred. Reachable members are in sync, because which of them voted last
+does not matter to Kafka; the others are offline.
 """
 
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ from wire.messages.metadata import (
 
 REBOOTSTRAP_FROM: Final = 13
 NULL_NAME_FROM: Final = 12
-"""The first version in which a topic that is unknown by its id has a null name."""
+"""The first version in which the name of a topic that is unknown by its id is null."""
 
 
 def handle(broker: Broker, request: Request) -> None:
@@ -65,7 +65,7 @@ def handle(broker: Broker, request: Request) -> None:
 
 
 def _wanted(message: MetadataRequest, version: int) -> list[MetadataRequestTopic] | None:
-    """What is asked for, each topic once; None for all topics."""
+    """The requested topics, each once; None for all topics."""
     if message.topics is None or (version == 0 and not message.topics):
         return None
     return list({(one.topic_id, one.name): one for one in message.topics}.values())
@@ -78,8 +78,8 @@ def _find(broker: Broker, one: MetadataRequestTopic) -> Topic | None:
 
 
 def _redirected(broker: Broker, request: Request) -> bool:
-    """A node that is cut off knows of no leaders, and nothing that could be trusted: the client is
-    to begin anew with its bootstrap servers (KIP-1102). Older versions cannot be told; they are
+    """A node that is cut off knows of no leaders that could be trusted: the client is to start
+    again from its bootstrap servers (KIP-1102). Older versions have no field for that; they are
     answered, and leave when their connections are closed (ADR 42)."""
     header = request.header
     if header.api_version < REBOOTSTRAP_FROM or not broker.redirects_clients():
@@ -119,7 +119,7 @@ def _settled(broker: Broker, wanted: list[MetadataRequestTopic] | None, creating
 
 
 def _denies_wrongly(broker: Broker, wanted: list[MetadataRequestTopic] | None) -> bool:
-    """Whether the answer would leave out, or deny, what this node has perhaps only to learn."""
+    """Whether the answer would omit or deny what this node perhaps only has to learn."""
     if may_deny(broker):
         return False
     return wanted is None or any(_is_denied(broker, one) for one in wanted)
@@ -133,7 +133,7 @@ def _is_denied(broker: Broker, one: MetadataRequestTopic) -> bool:
 def _create_missing(
     broker: Broker, wanted: list[MetadataRequestTopic], creating: set[str], deadline: int
 ) -> None:
-    """Auto-creation, where configured: the answer waits until the topic is there, or refused."""
+    """Auto-creation, where configured: the answer waits until the topic is created or refused."""
     registry = broker.registry
     for one in wanted:
         name = one.name
@@ -156,7 +156,7 @@ def _create_missing(
 def _on_created(
     broker: Broker, creating: set[str], name: str, deadline: int, answer: Answer | None
 ) -> None:
-    """Not only by this node: the client continues at the topic's leader."""
+    """Perhaps created by another node: the client continues at the topic's leader."""
     done = partial(creating.discard, name)
     if answer is None or not isinstance(answer.result, TopicCreated):
         done()
@@ -206,8 +206,8 @@ def _answer(
 
 
 def _is_partial(broker: Broker) -> bool:
-    """Whether there certainly is more than what this node knows. Who asks for all topics is not
-    sent away because a majority of the registry is down: it may want what still works."""
+    """Whether there certainly is more than what this node knows. A client that asks for all topics
+    is not sent away because the registry has lost its majority: it may want what still works."""
     return not broker.registry.nodes or broker.groups.lacks_entries(REGISTRY_GROUP)
 
 
@@ -242,9 +242,10 @@ def _response(
 
 
 def controller(broker: Broker) -> int:
-    """The master of the registry group, or, while it has none, this node: each takes what is the
-    controller's, and waits for the election itself. An administration client that is told of no
-    controller does not ask again: librdkafka's sat there until its time was up."""
+    """The master of the registry's Paxos group, or this node while there is none: every node
+    accepts requests meant for the controller and waits for the election itself. An administration
+    client that is told of no controller does not ask again: librdkafka's waited until its
+    timeout."""
     nodes = broker.registry.nodes
     node = broker.leaders.of(REGISTRY_GROUP).node
     if node is not None and node in nodes:
@@ -288,7 +289,7 @@ def _topic(broker: Broker, topic: Topic) -> MetadataResponseTopic:
 
 
 class _View(NamedTuple):
-    """What all partitions of a group have in common, in the order of Kafka's fields."""
+    """What all partitions of a Paxos group have in common, in the order of Kafka's fields."""
 
     error: ErrorCode
     leader: int
@@ -313,7 +314,7 @@ def _view(broker: Broker, group: GroupId) -> _View:
 
 
 def _replicas(broker: Broker, group: GroupId) -> list[NodeId]:
-    """The nodes that have a group or are to have it, as far as clients can be told of them, its
+    """The nodes that have a Paxos group or are to have it, as far as clients can reach them, its
     ideal master first."""
     registry = broker.registry
     there = {*broker.groups.members(group), *registry.replica_set(group)} & registry.nodes.keys()

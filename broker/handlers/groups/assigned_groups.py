@@ -29,11 +29,11 @@ from wire.messages.assigned_groups import (
 )
 
 PARTITIONS_MAX: Final = 100_000
-"""In one heartbeat: what a member says it holds."""
+"""Partitions that a member claims to hold, in one heartbeat."""
 NO_GROUP: Final = "there is no such consumer group"
 CONSUMER_MEMBER: Final = 1
 OWN_MEMBER_ID_FROM: Final = 1
-"""ConsumerGroupHeartbeat: a member draws its id itself (KIP-1082)."""
+"""ConsumerGroupHeartbeat: from this version on a member draws its id itself (KIP-1082)."""
 
 
 def handle_heartbeat(broker: Broker, request: Request) -> None:

@@ -1,7 +1,7 @@
 """FindCoordinator: the master of the Paxos group that a consumer group's name hashes to.
 
-While there is none the answer is held for a moment, as for Metadata. There are no transactions, and
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED is the error on which every client gives up at once and
+While it has none the answer is held for a moment, as for Metadata. There are no transactions, and
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED is the error on which every client gives up immediately and
 clearly (kafka.md section 5); others make librdkafka retry until its timeout.
 """
 

@@ -62,10 +62,10 @@ def _described(request: Request, asked_operations: bool, answers: Sequence[model
 
 
 def handle_list(broker: Broker, request: Request) -> None:
-    """The groups this node coordinates: clients ask all nodes for theirs.
+    """The consumer groups this node coordinates: clients ask every node for its own.
 
-    While a Paxos group has no coordinator that could be asked, its consumer groups are in nobody's
-    list: whoever knows of that says so, rather than let the answers look complete.
+    While a Paxos group has no reachable coordinator, its consumer groups are in no node's list: a
+    node that knows this answers with an error, rather than let the lists look complete.
     """
     message = request.message
     assert isinstance(message, ListGroupsRequest)
@@ -82,7 +82,7 @@ def handle_list(broker: Broker, request: Request) -> None:
 
 
 def _listed(request: Request, types: frozenset[str], answers: Sequence[model.Response]) -> None:
-    """One coordinator that is still loading makes the whole list incomplete, so it is an error."""
+    """One coordinator that is still loading makes the whole list incomplete: an error."""
     error = ErrorCode.NONE
     groups = []
     for answer in answers:

@@ -25,9 +25,9 @@ from wire.messages.membership import (
 )
 
 MEMBER_ID_FIRST_FROM: Final = 4
-"""JoinGroup: a new member is given its id first and joins with it then (KIP-394)."""
+"""JoinGroup: a new member is given its id first and then joins with it (KIP-394)."""
 NULL_PROTOCOL_FROM: Final = 7
-"""JoinGroup: no protocol is null instead of empty."""
+"""JoinGroup: "no protocol" is null instead of empty."""
 SKIP_ASSIGNMENT_FROM: Final = 9
 """JoinGroup: a restarted leader is told to leave the assignment as it is (KIP-814)."""
 BATCHED_LEAVE_FROM: Final = 3

@@ -1,4 +1,5 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete: how far groups are, in their coordinators' logs."""
+"""OffsetCommit, OffsetFetch, OffsetDelete: the offsets of consumer groups, in their coordinators'
+logs."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -35,17 +36,17 @@ from wire.messages.offsets import (
 )
 
 BATCHED_FETCH_FROM: Final = 8
-"""OffsetFetch: several groups at once (KIP-709)."""
+"""OffsetFetch: several consumer groups at once (KIP-709)."""
 TOP_LEVEL_ERROR_FROM: Final = 2
-"""OffsetFetch: before, an error of the group stands at each of its partitions."""
+"""OffsetFetch: in earlier versions an error of the group is repeated for each partition."""
 
 # -- OffsetCommit ----------------------------------------------------------------------------------
 
 
 def handle_commit(broker: Broker, request: Request) -> None:
-    """Commit for the partitions that exist; the others are refused without asking the group.
+    """Commit for the partitions that exist; the others are refused without asking the coordinator.
 
-    The retention a client asks for up to version 4 is ignored, as Kafka does from version 5 on.
+    The retention time that clients send up to version 4 is ignored, as in Kafka from version 5 on.
     """
     message = request.message
     assert isinstance(message, OffsetCommitRequest)
@@ -181,7 +182,7 @@ def _refused_topic(topic: OffsetFetchRequestTopic, error: int) -> OffsetFetchRes
 
 
 def handle_delete(broker: Broker, request: Request) -> None:
-    """Forget how far a group is in topics that none of its members subscribes to (KIP-496)."""
+    """Forget a group's offsets in topics that none of its members subscribes to (KIP-496)."""
     message = request.message
     assert isinstance(message, OffsetDeleteRequest)
     asked = model.OffsetDelete(

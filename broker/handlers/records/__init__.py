@@ -1,3 +1,3 @@
-"""Records in and out: Produce, Fetch, ListOffsets, DeleteRecords, leader epochs, producer ids.
-`produce_fast_path.py` is what most Produce requests take (ADR 30).
+"""Records in and out: Produce, Fetch, ListOffsets, DeleteRecords, leader epochs, producer ids. Most
+Produce requests go through `produce_fast_path.py` (ADR 30).
 """

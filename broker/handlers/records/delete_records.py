@@ -5,8 +5,8 @@ knows it. Nothing below the new start is served again.
 
 The offset is decided here: "everything" means everything at this moment. A command may reach the
 log late, through another master, after records were acknowledged that its client never meant
-(protocol.md F1). Decided like this it does no harm then: an offset is never used twice, and a start
-never goes back.
+(protocol.md F1). With a fixed offset it then does no harm: an offset is never used twice, and a log
+start never goes back.
 """
 
 from collections import Counter
@@ -68,7 +68,7 @@ def handle(broker: Broker, request: Request) -> None:
 
 
 def _before(broker: Broker, place: PartitionPlace, asked: int) -> int | None:
-    """The offset that is meant; None where only the partition's master can say it."""
+    """The offset that is meant; None where only the partition's master can tell."""
     if asked != EVERYTHING:
         return asked
     machine, groups = broker.machines.get(place.group), broker.groups
@@ -80,7 +80,7 @@ def _before(broker: Broker, place: PartitionPlace, asked: int) -> int | None:
 
 
 class _Deletion:
-    """One request on its way. `waiting` counts its partitions, and the handler itself at first."""
+    """One request under way. `waiting` counts its partitions and, at first, the handler itself."""
 
     def __init__(self, broker: Broker, request: Request) -> None:
         self.broker = broker
@@ -93,7 +93,7 @@ class _Deletion:
         self, place: PartitionPlace, before: int, result: DeleteRecordsPartitionResult
     ) -> None:
         self.waiting += 1
-        result.error_code = ErrorCode.REQUEST_TIMED_OUT  # the answer unless a better one comes
+        result.error_code = ErrorCode.REQUEST_TIMED_OUT  # unless a better answer comes
         done = partial(self.done, result)
         self.broker.groups.submit(place.group, delete_records(place.uid, before), done)
 
@@ -105,7 +105,7 @@ class _Deletion:
             self._answer()
 
     def done(self, result: DeleteRecordsPartitionResult, outcome: Outcome) -> None:
-        """The outcome of one partition. The caller must not suffer from our bugs."""
+        """The outcome of one partition. Our bugs must not reach the caller."""
         if self.answered:
             return
         try:
@@ -125,7 +125,7 @@ class _Deletion:
             report_bug(self.broker, self.request, error)
 
     def timed_out(self) -> None:
-        """The client waits no longer; what was proposed may yet be chosen."""
+        """The client waits no longer; what was proposed may still be chosen."""
         try:
             self._answer()
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection

@@ -1,19 +1,19 @@
 """Fetch: whole batches from an offset on, at once or when there are enough of them (long polling).
 
-Only the master reads, under its lease, and the lease is checked AFTER the work: values first, then
-acting and still the same epoch, then the answer (protocol.md [R14]). If this node holds the lease
-but may not act on it just now (it is handing the group over, or is too close to the expiry), a
-fetch that may wait waits, until there is a new master whose name the answer can give. The same
-holds for a fetch whose client knows a newer epoch than we do: the old master sent it here, and we
-are about to learn that we are the new one.
+Only the master reads, under its lease, and the lease is checked AFTER the work: read the values,
+then check that this node acts in the same epoch, then answer (protocol.md [R14]). If this node
+holds the lease but may not act on it just now (it is handing the group over, or is too close to the
+expiry), a fetch that may wait does so until there is a new master that the answer can name. The
+same holds for a fetch whose client knows a newer epoch than we do: the old master sent it here, and
+we are about to learn that we are the new one.
 
-A thread reads what is not in memory (broker.reads.disk_reads), and the fetch waits for that, too:
-then it checks everything again, with the data at hand, and answers. So a read may take long and all
-of the above holds. If the disk does not answer in time, the answer comes without records.
+What is not in memory is read by a thread (broker.reads.disk_reads), and the fetch waits for that,
+too: then it checks everything again, with the data at hand, and answers. So a read may take long,
+and all of the above still holds. If the disk does not answer in time, the answer has no records.
 
 Every answer says session 0, so clients always send full requests (KIP-227 sessions are not kept). A
 request that continues a session is refused, whatever its id; one that begins or ends a session
-contains everything it wants, and is served as if it had named none, as in Kafka. There are no
+names everything it wants, and is served as if it had named no session, as in Kafka. There are no
 transactions: applied records are stable, and read_committed reads the same.
 """
 
@@ -54,18 +54,18 @@ SESSION_BEGINS: Final = 0
 SESSION_ENDS: Final = -1
 READ_COMMITTED: Final = 1
 READ_MS_MAX: Final = 2_000
-"""So long a fetch waits for the disk, however short its own patience: one that was answered with
-nothing would ask for the same again."""
+"""How long a fetch waits for the disk, however short its own wait: after an empty answer its client
+would ask for the same again."""
 READS_MAX: Final = 3
-"""Rounds of reading for one request: behind the first one only if there would be nothing to say,
+"""Rounds of reading for one request: more than one only if the answer would otherwise be empty
 because what was read has moved meanwhile."""
 FULL_THROTTLE_MS: Final = 100
-"""How long a client is asked to pause where no more fetches may be parked, or there is no room for
+"""How long a client is asked to pause when no more fetches may be parked, or there is no room for
 more answers."""
 
 SAID_OF_DATA: Final = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE})
-"""What an answer says of what this node has: true under its lease only. A consumer that believes
-a node which is behind that its offset is out of range starts again somewhere else."""
+"""Errors that make a statement about this node's data, which is only true under its lease. A
+consumer that is told by a node that is behind that its offset is out of range starts over."""
 
 _NO_GROUP: Final = GroupId(-1)
 _NO_FRAME: Final = memoryview(b"")
@@ -93,14 +93,15 @@ def _refusal(message: FetchRequest) -> ErrorCode:
     """Why the request as a whole is not served."""
     replica = message.replica_state
     if message.replica_id >= 0 or (replica is not None and replica.replica_id >= 0):
-        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # nobody replicates by Fetch (CVE-2018-1288)
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # nobody replicates (CVE-2018-1288)
     if message.session_epoch not in (SESSION_BEGINS, SESSION_ENDS):
-        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND  # it names what changed, not what it wants
+        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND  # it names changes, not partitions
     return ErrorCode.NONE
 
 
 def _refuse(broker: Broker, request: Request, message: FetchRequest, refusal: ErrorCode) -> None:
-    """Refuse all of it: at the top, and in every partition for versions that have no top error."""
+    """Refuse all of it: at the top level, and in every partition for versions without that
+    field."""
     broker.statistics.count_error(refusal)
     topics = [
         FetchableTopicResponse(
@@ -124,7 +125,7 @@ def _failed(
 
 @attrs.define(eq=False)
 class _Wanted:
-    """One partition of the request. `unknown` is what to say if there is no such partition."""
+    """One partition of the request. `unknown` is the error if there is no such partition."""
 
     asked: FetchPartition
     unknown: ErrorCode
@@ -132,10 +133,10 @@ class _Wanted:
     group: GroupId = _NO_GROUP
     epoch_base: int = 0
     state: PartitionState | None = None
-    """None where there is no such partition, or this node has no replica of its group."""
+    """None if there is no such partition, or this node has no replica of its Paxos group."""
 
     def problem(self, me: int, leader: Leader) -> ErrorCode:
-        """Why nothing can be read from it, leaving the lease aside."""
+        """Why nothing can be read from it, the lease aside."""
         state = self.state
         if self.uid < 0 or (state is not None and state.dropped):
             return self.unknown
@@ -179,17 +180,17 @@ class _Fetch:
         self.groups: Sequence[GroupId] = sorted({one.group for one in every if one.uid >= 0})
         self.uids: Sequence[int] = list(dict.fromkeys(one.uid for one in every if one.uid >= 0))
         self._at_last = False
-        """It waits for nothing but the disk."""
+        """It waits only for the disk."""
         self._place: DelayedFetch | None = None
         self._reads = 0
-        """Rounds of reading that were begun."""
+        """Rounds of reading begun so far."""
         self._reading: _Reading | None = None
         self._given: Mapping[Key, Got | StorageError] = NOTHING_GIVEN
 
     # -- waiting ------------------------------------------------------------------------------
 
     def wait(self, wait_ms: int) -> None:
-        """Park, or answer at once where too many do already."""
+        """Park, or answer at once if too many are parked."""
         broker = self._broker
         if broker.delayed_fetches.full:
             broker.statistics.fetches_refused += 1
@@ -198,7 +199,7 @@ class _Fetch:
             self.answer(at_last=True, throttle_ms=FULL_THROTTLE_MS)
             return
         broker.statistics.fetches_parked += 1
-        self._request.frame = _NO_FRAME  # it is decoded, and would be kept for as long as we wait
+        self._request.frame = _NO_FRAME  # decoded; it would stay in memory while we wait
         if self._reading is not None:
             wait_ms = max(wait_ms, READ_MS_MAX)
             self._reading.extended = True
@@ -206,13 +207,13 @@ class _Fetch:
         self._request.reply.when_waited(self._place.end)
 
     def try_complete(self) -> bool:
-        """Answer if there is something to say; True if it was answered."""
+        """Answer if there is something to say; True if it is answered."""
         try:
             reading = self._reading
             if reading is not None:
                 if reading.leaders == self._leaders():
                     return False
-                self._stop_reading()  # somebody else has what is being read
+                self._stop_reading()  # mastership has changed meanwhile
             at_last = self._at_last
             return (at_last or self._is_enough()) and self.answer(at_last=at_last)
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
@@ -252,13 +253,13 @@ class _Fetch:
 
     def _have_read(self, reading: "_Reading", given: Mapping[Key, Got | StorageError]) -> None:
         self._reading, self._given = None, given
-        if reading.give_up is not None:  # else whoever has begun it sees to it: it was no thread
+        if reading.give_up is not None:  # else the caller continues: no thread was needed
             assert self._place is not None
             self._place.wake()
 
     def _is_enough(self) -> bool:
-        """Whether an answer would hold `min_bytes`, an error, or a request for progress; nothing is
-        read for this."""
+        """Whether an answer would hold `min_bytes`, an error, or a request for progress; reads
+        nothing."""
         message, progress = self._message, self._message.progress
         left = min(message.min_bytes, message.max_bytes, self._broker.config.fetch_bytes_max)
         if left <= 0:
@@ -287,14 +288,14 @@ class _Fetch:
     # -- answering ----------------------------------------------------------------------------
 
     def answer_or_wait(self) -> None:
-        """Answer now, or when the disk has."""
+        """Answer now, or once the disk has delivered."""
         self._at_last = True
         if not self.answer(at_last=True):
             self.wait(READ_MS_MAX)
 
     def answer(self, *, at_last: bool, throttle_ms: int = 0) -> bool:
-        """Read, look at the leases, answer; unless `at_last`, not while a lease of ours is unsafe,
-        and never while the disk is waited for.
+        """Read, check the leases, answer. Unless `at_last`, do not answer while one of our leases
+        is unsafe, and never while waiting for the disk.
 
         Returns whether it was answered.
         """
@@ -320,7 +321,7 @@ class _Fetch:
         if broker.progress_requests.first_fetch and size:
             broker.progress_requests.fetched(self._with_records(responses))
         if not self._request.reply.room:
-            throttle_ms = FULL_THROTTLE_MS  # it holds nothing, and nor would the next one
+            throttle_ms = FULL_THROTTLE_MS  # it is empty, and so would the next one be
         hints = [data.current_leader for topic in responses for data in topic.partitions]
         self._count(responses, size)
         response = FetchResponse(
@@ -350,7 +351,7 @@ class _Fetch:
                         broker.traffic.fetched(one.group, record_buffers(data.records)[0])
 
     def _ask_for_progress(self, responses: list[FetchableTopicResponse], consumer: int) -> None:
-        """Once to each consumer, with the first answer that leaves (docs/kafka.md)."""
+        """Once for each consumer, with the first answer that leaves (docs/kafka.md)."""
         ask: dict[GroupId, ReportProgress | None] = {}
         for (_, wanted), response in zip(self._topics, responses, strict=True):
             for one, data in zip(wanted, response.partitions, strict=True):
@@ -375,7 +376,7 @@ class _Fetch:
         return one.problem(self._broker.me, leaders.get(one.group, _NO_LEADER))
 
     def _still_leads(self, group: GroupId, leader: Leader) -> bool:
-        """Whether what was read under this leader may be answered (R14); others say nothing."""
+        """Whether what was read under this leader may be sent (R14); an error needs no lease."""
         broker = self._broker
         if leader.node != broker.me:
             return True
@@ -386,9 +387,9 @@ class _Fetch:
         )
 
     def _read_ahead(self, reader: Reader, responses: list[FetchableTopicResponse]) -> None:
-        """Have the disk begin with what this client will most likely ask for first (ADR 32): of a
-        partition that had to wait, for clients put those at the end that they were just given; or,
-        where none had to, of the one that was served first."""
+        """Have the disk start on what this client will probably ask for first (ADR 32): a partition
+        that had to wait, because clients move those they were just given to the end; or, if none
+        had to wait, the one that was served first."""
         bytes_max = min(self._message.max_bytes, self._broker.config.fetch_bytes_max)
         first_max: int | None = None
         for (_, wanted), topic in zip(self._topics, responses, strict=True):
@@ -463,7 +464,7 @@ class _Fetch:
         return _failed(one.asked.partition, error, hint)
 
     def _take_back(self, responses: list[FetchableTopicResponse], lost: frozenset[GroupId]) -> int:
-        """Replace what was said under leases that did not last; returns the size of the rest."""
+        """Replace what was read under leases that did not last; return the size of the rest."""
         size = 0
         for (_, wanted), response in zip(self._topics, responses, strict=True):
             for at, one in enumerate(wanted):
@@ -479,14 +480,14 @@ class _Fetch:
 
 @attrs.define(eq=False)
 class _Reading:
-    """What a fetch waits for."""
+    """The reading that a fetch waits for."""
 
     leaders: dict[GroupId, Leader]
-    """As they were."""
+    """As they were when it began."""
     extended: bool = False
-    """The time that the fetch is parked for is that of the disk."""
+    """The fetch is parked for as long as the disk may take, not for its own wait."""
     give_up: Callable[[], None] | None = None
-    """None while it is being begun."""
+    """None while it is being set up."""
 
 
 _NO_LEADER: Final = Leader(None, ANY_EPOCH)

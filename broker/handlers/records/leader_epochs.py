@@ -1,8 +1,8 @@
 """OffsetForLeaderEpoch: how far the records of a leader epoch reach (KIP-320).
 
-When its partition has another leader, a consumer asks for the end of the epoch of its last record:
-an end before its position would mean that this record is gone. Nothing chosen is ever truncated, so
-the answer never says that; clients that ask need it all the same before they continue reading.
+When its partition has another leader, a consumer asks for the end offset of its last record's
+epoch: an end before its position would mean that this record is gone. Nothing chosen is ever
+truncated, so the answer never says that; clients still need it before they continue reading.
 
 Answered under the lease, which is checked after the work (protocol.md [R14]).
 """

@@ -2,9 +2,10 @@
 
 Offsets for times are exact, whatever the codec and the size of a batch, and do not depend on the
 rest of the request: the first record that is not earlier (`broker.reads.time_search`). If a few
-small batches are enough to find it, the answer is immediate. Otherwise the request waits while
-others are served (`broker.reads.search_queue`), and its connection with it, like any other that
-takes time. Partitions whose search does not end in time get REQUEST_TIMED_OUT, and clients retry.
+small batches are enough to find it, the answer is immediate. Otherwise the request waits, and its
+connection with it, like any other that takes time, while others are served
+(`broker.reads.search_queue`). Partitions whose search does not finish in time get
+REQUEST_TIMED_OUT, and clients retry.
 
 Answered under the lease, which is checked after the work (protocol.md [R14]).
 """
@@ -47,19 +48,19 @@ SINCE_VERSION: Final = {
     EARLIEST_LOCAL: 8,
     LATEST_TIERED: 9,
 }
-"""What negative timestamps mean, and since when (KIP-734, 405, 1005)."""
+"""Meaning of negative timestamps, and the first version with each (KIP-734, 405, 1005)."""
 ANY_EPOCH: Final = -1
 AT_ONCE_BYTES_MAX: Final = 64 * 1024
-"""Of a batch that is looked into on the loop; four times as much when decompressed."""
+"""Size of a batch that is read on the loop; four times as much when decompressed."""
 AT_ONCE_RECORDS: Final = 4_000
-"""Looked at on the loop for one request: about 6 ms."""
+"""Records examined on the loop for one request: about 6 ms."""
 UNPACKED_FACTOR: Final = 4
 SEARCH_MS_MAX: Final = 20_000
-"""Clients wait for 30 s or more, unless they say something else (KIP-1075)."""
+"""Clients wait for 30 s or more, unless they set another timeout (KIP-1075)."""
 
 
 class _Found(NamedTuple):
-    """`offset` -1: there is nothing as late as that."""
+    """`offset` -1: there is no record as late as that."""
 
     offset: int
     timestamp_ms: int
@@ -96,7 +97,7 @@ class _Row:
     leader: Leader | None = None
     state: PartitionState | None = None
     search: Search | None = None
-    """Where a time is asked for."""
+    """Only where a time is asked for."""
 
     @property
     def searches(self) -> Search:
@@ -105,28 +106,28 @@ class _Row:
 
     @property
     def has_gone(self) -> bool:
-        """What was found lies before what is the log start now."""
+        """What was found now lies below the log start."""
         if self.search is None or self.search.found is None or self.state is None:
             return False
         return self.search.found.offset < self.state.log_start
 
 
 class _OnLoop:
-    """The pace of what is done at once."""
+    """The pace of searches that run on the loop."""
 
     stopped = False
 
     def rest(self) -> None:
-        """It is short."""
+        """They are short: nothing to do."""
 
 
 class _Asked:
-    """One request until it is answered; while it searches, it is a `searches.Searching`."""
+    """One request until it is answered; while it searches, it is a `search_queue.Searching`."""
 
     def __init__(self, broker: Broker, request: Request, message: ListOffsetsRequest) -> None:
         self._broker, self._request = broker, request
         self._begins_at = 0
-        """Where the work begins that is under way."""
+        """Where the step under way begins."""
         named = Counter(
             (topic.name, one.partition_index)
             for topic in message.topics
@@ -148,12 +149,12 @@ class _Asked:
             self._topics.append((topic.name, rows))
         self._searched = [row for _, rows in self._topics for row in rows if row.search is not None]
         self.open = self._searched[::-1]
-        """Those whose search has not come to its end, the next one last."""
+        """Rows whose search has not finished, the next one last."""
 
     # -- searching ----------------------------------------------------------------------------
 
     def search_at_once(self) -> None:
-        """Do what can be done on the loop: the other searches stay open."""
+        """Do what can be done on the loop; the other searches stay open."""
         broker, left = self._broker, list[_Row]()
         reader = Reader(broker.tail, broker.log, broker.statistics)
         records = AT_ONCE_RECORDS
@@ -175,13 +176,13 @@ class _Asked:
                         left.append(self.open.pop())
                         continue
                     row.searches.heard(work(_OnLoop(), UNPACKED_FACTOR * AT_ONCE_BYTES_MAX))
-            except BatchError:  # to be looked into with more patience, or damaged
+            except BatchError:  # damaged, or needs more than the loop allows
                 left.append(self.open.pop())
         self.open += reversed(left)
 
     def next_work(self) -> Work | None:
         broker = self._broker
-        self._request.frame = _NO_FRAME  # it is decoded, and would be kept for as long as we wait
+        self._request.frame = _NO_FRAME  # decoded; it would stay in memory while we wait
         try:
             while (job := self._next_job()) is not None:
                 self._begins_at = job.offset
@@ -195,14 +196,14 @@ class _Asked:
         return None
 
     def _next_job(self) -> Job | None:
-        """Of the first search that is not at its end; what ends is not open any more."""
+        """Of the first unfinished search; those that finish are removed from `open`."""
         while self.open:
             job = self._next_of(self.open[-1])
             if job is not None:
                 return job
             self.open.pop()
         for row in self._searched:
-            if row.has_gone:  # what was found, with the beginning of its partition: look again
+            if row.has_gone:  # what was found has gone, with the beginning: search again
                 job = self._next_of(row)
                 if job is not None:
                     self.open.append(row)
@@ -239,7 +240,7 @@ class _Asked:
             return
         assert row.state is not None
         if isinstance(outcome, NotInLog) and self._begins_at < row.state.log_start:
-            return  # what was to be looked into has gone: the search goes on behind it
+            return  # the batch to read has gone: the search continues after it
         if isinstance(outcome, UnreadableError) and self._begins_at < row.state.index_start:
             return  # it has left the log meanwhile: the search looks where it is now
         if isinstance(outcome, BatchError):
@@ -308,18 +309,18 @@ class _Asked:
         if row.asked.timestamp == LATEST:
             return _Found(state.next_offset, -1, epoch_now)
         if row.asked.timestamp == LATEST_TIERED:
-            return _NOTHING  # nothing is kept elsewhere
+            return _NOTHING  # nothing is tiered to remote storage
         start = state.log_start
         epoch = state.epoch_of(start)[0] if start < state.next_offset else epoch_now
         return _Found(start, -1, epoch)
 
     def _is_gone(self, row: _Row) -> bool:
-        """The topic was deleted meanwhile."""
+        """The topic was deleted in the meantime."""
         state = row.state
         return state is not None and (state.dropped or self._broker.registry.is_gone(state.uid))
 
     def _still_leads(self, row: _Row) -> bool:
-        """Whether what is found may be answered (R14)."""
+        """Whether what was found may be sent (R14)."""
         broker = self._broker
         return (
             broker.groups.acting(row.group)

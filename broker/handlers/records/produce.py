@@ -1,19 +1,19 @@
-"""Produce: one record batch for each partition goes into the log; the answer comes when it is
+"""Produce: one record batch for each partition goes into the log; the answer comes once it is
 there.
 
 Every partition is checked and submitted separately, and all are answered together. acks=1 waits for
 the log like acks=all, because here nothing is "on the leader" that is not chosen. With acks=0 there
-is no answer; as with Kafka an error closes the connection, which tells such a producer to look for
-the leader.
+is no answer; as in Kafka an error closes the connection, which makes such a producer look for the
+leader.
 
 No answer ever says that a batch is not in the log when it may be (protocol.md section 4). An
 unknown outcome is REQUEST_TIMED_OUT, which clients retry and count as "possibly persisted", while
-NOT_LEADER_OR_FOLLOWER counts as "not persisted". A retry finds its first attempt by its sequence.
+NOT_LEADER_OR_FOLLOWER counts as "not persisted". A retry is recognized by its sequence.
 
 A batch under a write token (`broker.state_machine.writer_state`) is handled the same way, forwarded
 or not, with two differences: a batch that exists already is answered with
-DUPLICATE_SEQUENCE_NUMBER, and acks=0 is refused, because a writer that wants every chunk once must
-learn its fate.
+DUPLICATE_SEQUENCE_NUMBER, and acks=0 is refused, because a writer that wants every chunk exactly
+once must learn the outcome.
 """
 
 from functools import partial
@@ -61,7 +61,7 @@ from wire.records.write_tokens import CHUNK_END, FIRST_ID, position_of
 
 ACKS: Final = (-1, 0, 1)
 ZSTD_FROM: Final = 7
-"""Version of Produce; older clients do not know the codec."""
+"""Version of Produce; earlier clients do not know the codec."""
 
 _ERROR_OF: Final = {
     FailureReason.NOT_MASTER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -88,7 +88,7 @@ def handle(broker: Broker, request: Request) -> None:
                 answer.error_code = refusal
             elif known is None:
                 produce.refuse_unknown(topic.name, answer)
-            elif known.name in INTERNAL_TOPICS:  # every node reads it while it applies it
+            elif known.name in INTERNAL_TOPICS:  # every node reads it while applying it
                 answer.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
                 answer.error_message = "only the nodes write the cluster's own topics"
             else:
@@ -97,9 +97,9 @@ def handle(broker: Broker, request: Request) -> None:
 
 
 def _each_once(topics: list[TopicProduceData], named: int) -> list[TopicProduceData]:
-    """Each partition once, where it is named first. As in Kafka, whose broker keeps what a request
-    asks for by partition: the last that is one batch is appended, it alone, and there is one
-    answer. Of two answers nobody could tell which was whose."""
+    """Each partition once, in the place where it is first named. As in Kafka, whose broker keys a
+    request by partition: only the last one that is a single batch is appended, and there is one
+    answer. With two answers nobody could tell which was whose."""
     if named < 2:
         return topics
     chosen: dict[tuple[str, int], PartitionProduceData] = {}
@@ -120,14 +120,14 @@ def _each_once(topics: list[TopicProduceData], named: int) -> list[TopicProduceD
 def _refusal(message: ProduceRequest) -> ErrorCode:
     """Why nothing of the request is appended."""
     if message.transactional_id is not None:
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # clients give up at once on this
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # clients give up on it immediately
     if message.acks not in ACKS:
         return ErrorCode.INVALID_REQUIRED_ACKS
     return ErrorCode.NONE
 
 
 def _bytes_max(broker: Broker, topic: Topic) -> int:
-    """The largest batch: the broker's limit, or the topic's own where that is lower."""
+    """The largest batch: the broker's limit, or the topic's own if that is lower."""
     limit = broker.config.batch_bytes_max
     if topic.configs:
         own = topic.configs.get("max.message.bytes")
@@ -139,14 +139,14 @@ def _bytes_max(broker: Broker, topic: Topic) -> int:
 def _check_token(header: BatchHeader, acks: int) -> None:
     """
     Raises:
-        BatchError: no batch with a write token may say this.
+    BatchError: if a batch with a write token may not say this.
     """
     position = position_of(header.producer_epoch, header.base_sequence)
     if position.more and position.chunk == CHUNK_END - 1:
         raise BatchError(
             ErrorCode.INVALID_RECORD,
-            f"chunk {position.chunk} of micro-batch {position.batch} is the last there can be, "
-            "and says that more follow",
+            f"chunk {position.chunk} of micro-batch {position.batch} is the last possible one, "
+            "but it says that more follow",
         )
     if acks == 0:
         raise BatchError(
@@ -162,7 +162,7 @@ def _blame(answer: PartitionProduceResponse, error: BatchError) -> None:
 
 
 def _read_in_background(batch: Batch, rules: Rules, broker: Broker) -> int | Exception:
-    """What `check_in_background` says, in another thread; the only one that counts what is
+    """`check_in_background`'s result, in another thread; the only place that counts what is
     unpacked."""
     request_memory, bytes_max = broker.request_memory, broker.config.unpacked_bytes_max
     if batch.header.attributes & COMPRESSION_MASK:
@@ -176,7 +176,7 @@ def _read_in_background(batch: Batch, rules: Rules, broker: Broker) -> int | Exc
 
 
 class Produce:
-    """One request on its way. `waiting` counts its partitions, and the handler itself at first."""
+    """One request under way. `waiting` counts its partitions and, at first, the handler itself."""
 
     __slots__ = (
         "acks",
@@ -198,7 +198,7 @@ class Produce:
         self.hints: list[LeaderIdAndEpoch] = []
         self.waiting = 1
         self.reading = 0
-        """Batches that are being read aside: those behind them are as well, so as to stay there."""
+        """Batches being read in another thread: those behind them follow, to stay behind them."""
         self.answered = False
         self.since_boot_ns = broker.groups.now().boot_ns if broker.traffic.samples() else 0
 
@@ -250,8 +250,8 @@ class Produce:
         rules: Rules,
         answer: PartitionProduceResponse,
     ) -> None:
-        """Have its records read aside, and read nothing more of the connection until that is
-        done: what its client sent later must not overtake it."""
+        """Have its records read in another thread, and until then read nothing more of the
+        connection: what the client sent later must not overtake it."""
         if not self.request.owned:
             batch = Batch(batch.header, memoryview(bytes(batch.data)))
         self.waiting += 1
@@ -274,12 +274,12 @@ class Produce:
         answer: PartitionProduceResponse,
         outcome: int | Exception,
     ) -> None:
-        """The caller must not suffer from our bugs."""
+        """Our bugs must not reach the caller."""
         try:
             self.reading -= 1
             self.request.reply.read_on()
             if self.answered:
-                return  # its client has given up: it is not appended
+                return  # its client has given up: do not append
             if isinstance(outcome, int):
                 self._submit(topic, place, batch, outcome, answer)
             elif isinstance(outcome, BatchError):
@@ -301,7 +301,7 @@ class Produce:
         latest_ms: int,
         answer: PartitionProduceResponse,
     ) -> None:
-        """Its records were read, and `latest_ms` is the greatest of their times."""
+        """Its records were read; `latest_ms` is the greatest of their times."""
         broker, header, size = self.broker, batch.header, len(batch.data)
         if self.request.reply.connection.is_blocked(topic.name, answer.index):
             self._overtakes(topic.name, place, answer)
@@ -320,7 +320,7 @@ class Produce:
         self.waiting += 1
         if header.producer_id >= 0:
             self.request.reply.produces(header.producer_id)
-        answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # the answer unless a better one comes
+        answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # unless a better answer comes
         part = self._part(topic.name, place, header, answer)
         part.chunks, part.size = records(place.uid, view), RECORDS_HEAD.size + len(view)
         if broker.groups.take(place.group, part):
@@ -346,14 +346,15 @@ class Produce:
         self.refuse_for_now(topic, answer, code)
 
     def refuse_for_now(self, topic: str, answer: PartitionProduceResponse, code: ErrorCode) -> None:
-        """It is not appended, and the client will send it again: nothing may overtake it."""
+        """It is not appended, and the client will retry: nothing may overtake it."""
         answer.error_code = code
         self.request.reply.refused(topic, answer.index)
 
     def _overtakes(
         self, topic: str, place: PartitionPlace, answer: PartitionProduceResponse
     ) -> None:
-        """Something before it was refused, and the client could not know when it sent this."""
+        """An earlier batch was refused, and the client could not know that when it sent this
+        one."""
         answer.error_message = "an earlier batch on this connection was refused"
         self.broker.statistics.produce_behind_refusal += 1
         if self.broker.groups.acting(place.group):
@@ -363,14 +364,14 @@ class Produce:
             self._hint(place, answer)
 
     def _append_time_ms(self, place: PartitionPlace) -> int:
-        """Now, and never before what the partition has: masters' clocks differ a little."""
+        """Now, but never before the partition's latest time: masters' clocks differ a little."""
         machine = self.broker.machines.get(place.group)
         state = None if machine is None else machine.partitions.get(place.uid)
         now_ms = self.broker.groups.now().wall_ns // MS
         return now_ms if state is None else max(now_ms, state.append_time_ms)
 
     def submitted(self, timeout_ms: int) -> None:
-        """All partitions were submitted, and some of them perhaps answered already."""
+        """All partitions were submitted; some may be answered already."""
         self.waiting -= 1
         if self.waiting:
             self.broker.delayed_produces.add(self, timeout_ms)
@@ -385,7 +386,7 @@ class Produce:
         answer: PartitionProduceResponse,
         outcome: Outcome,
     ) -> None:
-        """The outcome of one partition. The caller must not suffer from our bugs."""
+        """The outcome of one partition. Our bugs must not reach the caller."""
         if self.answered:
             return
         try:
@@ -403,7 +404,7 @@ class Produce:
             self._give_up(error)
 
     def timed_out(self) -> None:
-        """The producer waits no longer; what was proposed may yet be chosen."""
+        """The producer waits no longer; what was proposed may still be chosen."""
         self.broker.statistics.produce_timeouts += 1
         try:
             for topic in self.answers:
@@ -421,7 +422,7 @@ class Produce:
         answer: PartitionProduceResponse,
         result: bytes,
     ) -> None:
-        """What the log says: appended, or why not."""
+        """The log's verdict: appended, or why not."""
         answer.error_code, answer.base_offset, answer.log_append_time_ms = RECORDS_RESULT.unpack(
             result
         )
@@ -481,7 +482,7 @@ class Produce:
 
 
 class _Part(Pending):
-    """The batch of one partition on its way."""
+    """The batch of one partition under way."""
 
     __slots__ = ("_answer", "_place", "_producer_id", "_request", "_since", "_topic")
 
@@ -499,7 +500,7 @@ class _Part(Pending):
         self._producer_id, self._answer = producer_id, answer
         self._since = request.request.reply.connection.refusals
         self.anywhere = request.acks == 0
-        """A client without an answer never learns of another leader: it is forwarded for ever."""
+        """A client without an answer never learns of another leader: forward for ever."""
 
     def overtakes(self) -> bool:
         connection = self._request.request.reply.connection
@@ -510,7 +511,7 @@ class _Part(Pending):
         request.done(self._topic, self._place, self._producer_id, self._answer, outcome)
 
     def again(self) -> "_Part":
-        """The same command, to be proposed once more."""
+        """The same command, to be proposed again."""
         one = _Part(self._request, self._topic, self._place, self._producer_id, self._answer)
         one._since = self._since
         one.chunks, one.size = self.chunks, self.size
@@ -518,7 +519,7 @@ class _Part(Pending):
 
 
 class _First(_Part):
-    """One that is perhaps the first of its producer in this partition, and is not numbered so."""
+    """A batch that may be its producer's first in this partition, but does not have number 0."""
 
     __slots__ = ("_header",)
 

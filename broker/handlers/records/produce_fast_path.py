@@ -2,13 +2,12 @@
 
 Clients repeat themselves: from one request of a connection to the next only the correlation id, the
 partition's index and the records change (librdkafka sends one partition per request). The rest of a
-request is remembered per connection, as bytes and decoded; a request with the same bytes there need
-not be decoded, and its answer is a template with four numbers filled in. That saves about half of
-the time that a request of 100 B takes here.
+request is remembered per connection, as bytes and decoded; a request with the same bytes need not
+be decoded, and its answer is a template with four numbers filled in. That saves about half of the
+time that a request of 100 B takes here.
 
 `produce.handle` is authoritative. Everything except plain success goes there: a request that
-differs in anything is handled there from the start, and so is the answer to an outcome other than
-"appended".
+differs in anything is handled there from the start, and so is any outcome other than "appended".
 """
 
 import struct
@@ -39,25 +38,25 @@ from wire.records.write_tokens import FIRST_ID
 HEAD_BYTES_MAX: Final = 512
 """A longer head (client id and topic name) is not remembered."""
 REMEMBERED_MAX: Final = 8
-"""Of one connection: it may produce to several topics in turn."""
+"""Per connection: it may produce to several topics in turn."""
 _KEY_AND_VERSION: Final = 4
 _REST: Final = 8
-"""Where a request continues behind its correlation id."""
+"""Where a request continues after its correlation id."""
 _INDEX: Final = struct.Struct(">i")
 _INDEX_AND_SIZE: Final = struct.Struct(">ii")
 _INDEX_AND_CODED: Final = struct.Struct(">iBB")
 _CODED_MAX: Final = 0x7F
-"""Of a byte of a varint that is its last."""
+"""The largest value of a varint's last byte."""
 _CORRELATION: Final = struct.Struct(">i")
 _APPENDED: Final = struct.Struct(">ihqq")
 _APPENDED_AND_START: Final = struct.Struct(">ihqqq")
-"""Of an answer: index, error, base offset, the log's time, and from version 5 on the log start."""
+"""In an answer: index, error, base offset, log append time, and from version 5 on the log start."""
 _NO_TAGS: Final = b"\0\0\0"
-"""How a flexible request ends: of the partition, the topic and the request."""
+"""How a flexible request ends: no tags for the partition, the topic and the request."""
 _MARK: Final = 0x7A7B7C7D
-"""An index that no topic's name looks like: where it stands in an answer."""
+"""An index that no topic's name looks like: it finds the index's place in an answer."""
 _START_FROM: Final = 5
-"""From this version on an answer tells where the log starts."""
+"""From this version on an answer has the log start."""
 
 
 class FastPath:
@@ -100,7 +99,7 @@ class FastPath:
         return form.pack(before, correlation, between, index, 0, base, time, behind)
 
     def _learn_answer(self) -> struct.Struct:
-        """How an answer is packed, and what is always the same around its numbers."""
+        """How an answer is packed, and the constant bytes around its numbers."""
         answer = PartitionProduceResponse(_MARK, ErrorCode.NONE, -1)
         response = ProduceResponse([TopicProduceResponse(self.name, [answer])], 0, [])
         data = b"".join(encode_response(self.header, response))
@@ -115,8 +114,9 @@ class FastPath:
         return form
 
     def records_in(self, frame: memoryview) -> tuple[int, int, int] | None:
-        """Partition index, and where the records begin and end; None if the rest of the request is
-        not as it usually is. The frame has at least eight bytes more than what is remembered."""
+        """Partition index, and where the records begin and end; None if the rest of the request
+        differs from what is remembered. The frame has at least eight bytes more than the remembered
+        head."""
         stop = len(frame)
         if not self.flexible:
             index, size = _INDEX_AND_SIZE.unpack_from(frame, self.end)
@@ -124,8 +124,8 @@ class FastPath:
             return (index, first, stop) if size == stop - first else None
         index, coded, more = _INDEX_AND_CODED.unpack_from(frame, self.end)
         first = self.end + _INDEX.size + 1
-        if coded > _CODED_MAX:  # 128 bytes and more
-            if more > _CODED_MAX:  # 16 KiB and more
+        if coded > _CODED_MAX:  # 128 bytes or more
+            if more > _CODED_MAX:  # 16 KiB or more
                 try:
                     coded, first = read_uvarint(frame, first - 1)
                 except FAILURES:
@@ -139,7 +139,7 @@ class FastPath:
 
 
 def remember(connection: Connection, request: Request, frame: memoryview) -> None:
-    """Note what a request that was decoded in full looked like, if it is a usual one."""
+    """Remember what a fully decoded request looked like, if it is a usual one."""
     message = request.message
     assert isinstance(message, ProduceRequest)
     if message.acks == 0 or message.transactional_id is not None or len(message.topic_data) != 1:
@@ -158,7 +158,7 @@ def remember(connection: Connection, request: Request, frame: memoryview) -> Non
     known: list[FastPath] = connection.fast_paths
     usual = FastPath(frame, end, request, topic.name)
     if any(one.rest == usual.rest and one.key == usual.key for one in known):
-        return  # something else was unusual about it
+        return  # it was unusual in some other way
     found = usual.records_in(frame)
     if found is not None and found[0] == data.index and found[2] - found[1] == size:
         known.append(usual)
@@ -166,7 +166,7 @@ def remember(connection: Connection, request: Request, frame: memoryview) -> Non
 
 
 def handle(broker: Broker, frame: memoryview, owned: bool, client_host: str, reply: Reply) -> bool:
-    """Whether the request was one like an earlier one of its connection, and is taken; False:
+    """Whether the request was like an earlier one of its connection and has been accepted; False:
     nothing has happened."""
     connection = reply.connection
     if connection.barriers is not None:
@@ -200,7 +200,7 @@ def _take(
     producer_id, record_count = fields
     place = topic.partitions[index]
     if producer_id >= 0 and broker.unknown_producers.is_unknown(place, producer_id):
-        return False  # it may have to be let in
+        return False  # it may be unknown, and has to be admitted first
     statistics = broker.statistics
     statistics.produce_requests += 1
     statistics.produce_batches += 1
@@ -225,8 +225,8 @@ def _take(
 
 
 def _is_sound(broker: Broker, usual: FastPath, data: memoryview) -> bool:
-    """Whether the records are as they must be, which can be said at once, and the header says the
-    truth of them."""
+    """Whether the records are valid, as far as can be checked on the loop, and the header describes
+    them truthfully."""
     batch = Batch(parse_header(data), data)
     header = batch.header
     if header.attributes == Compression.ZSTD and usual.header.api_version < ZSTD_FROM:
@@ -239,7 +239,7 @@ def _is_sound(broker: Broker, usual: FastPath, data: memoryview) -> bool:
 
 
 class _One(Pending):
-    """One such request on its way: the command that it is, and who waits for what becomes of it
+    """One such request under way: the command itself, and the receiver of its outcome
     (broker.delayed.delayed_produces.DelayedProduce)."""
 
     __slots__ = (
@@ -279,7 +279,7 @@ class _One(Pending):
         return self._reply.connection.would_overtake(self._fast_path.name, self._index, self._since)
 
     def done(self, outcome: Outcome) -> None:
-        """The caller must not suffer from our bugs."""
+        """Our bugs must not reach the caller."""
         if self.answered:
             return
         self.answered = True
@@ -307,12 +307,12 @@ class _One(Pending):
         self._reply.complete([answer])
 
     def timed_out(self) -> None:
-        """The producer waits no longer; what was proposed may yet be chosen."""
+        """The producer waits no longer; what was proposed may still be chosen."""
         self.answered = True
         self._in_full()[0].timed_out()
 
     def _in_full(self) -> tuple[Produce, PartitionProduceResponse]:
-        """The same request as `produce` knows it, and its partition's answer."""
+        """The same request as `produce` represents it, and its partition's answer."""
         answer = PartitionProduceResponse(self._index, ErrorCode.REQUEST_TIMED_OUT, -1)
         request = Produce(self._broker, self.request(), self._fast_path.acks)
         request.answers.append(TopicProduceResponse(self._fast_path.name, [answer]))

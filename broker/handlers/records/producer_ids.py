@@ -1,10 +1,10 @@
 """InitProducerId: an id for an idempotent producer, always a new one (KIP-98).
 
 Without a transactional id nothing proves that the id and epoch in a request belong to the client,
-so they are ignored: two producers with one identity would have each other's records dropped as
-duplicates. A producer that lost count of its sequences raises its epoch by itself (KIP-360), or
-takes a new id. Transactional ids are refused in a way that clients understand at once (kafka.md
-section 5).
+so they are ignored: of two producers with one identity each would have records dropped as
+duplicates of the other's. A producer that lost count of its sequences raises its epoch by itself
+(KIP-360), or takes a new id. Transactional ids are refused in a way that clients understand
+immediately (kafka.md section 5).
 """
 
 from functools import partial

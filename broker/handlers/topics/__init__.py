@@ -1,2 +1,2 @@
-"""Topics, their settings and where their replicas are: looked at, and changed by way of the
+"""Topics, their settings and the places of their replicas: described, and changed through the
 registry."""

@@ -1,8 +1,8 @@
-"""AlterConfigs and IncrementalAlterConfigs (KIP-339): settings of topics, changed while they live.
+"""AlterConfigs and IncrementalAlterConfigs (KIP-339): changing the settings of existing topics.
 
-Values are checked here, as at the topic's creation; the registry applies the change as one step, so
-two clients that change different settings of a topic do not undo each other. What a node itself
-runs with comes from its configuration file, and is not changed over the Kafka protocol.
+Values are checked here, as when a topic is created; the registry applies the change as one step, so
+two clients that change different settings of a topic do not undo each other. A node's own settings
+come from its configuration file, and cannot be changed over the Kafka protocol.
 """
 
 from collections import Counter
@@ -44,9 +44,9 @@ from wire.messages.configs import (
 
 RESOURCES_MAX: Final = 1_000
 CONFIGS_MAX: Final = 1_000
-"""In one request, of all resources."""
+"""In one request, over all resources."""
 TIMEOUT_MS: Final = 30_000
-"""The requests carry none of their own."""
+"""The requests carry no timeout of their own."""
 
 DUPLICATE: Final = Verdict(ErrorCode.INVALID_REQUEST, "the request names the resource twice")
 
@@ -59,12 +59,12 @@ class Operation(IntEnum):
 
 
 class _InvalidError(Exception):
-    """A setting that cannot be changed in the way asked for; the message says why."""
+    """A setting that cannot be changed in the way requested; the message says why."""
 
 
 @attrs.frozen
 class _Resource:
-    """One resource of either request; `change` makes the command, given the topic."""
+    """One resource of either request; `change` makes the command for the topic."""
 
     type: int
     name: str
@@ -195,7 +195,7 @@ def _alter_known(
 def _command(
     broker: Broker, resource: _Resource, unsure: Collection[str] = ()
 ) -> ConfigureTopic | Verdict:
-    """The change to propose, or the reason for none."""
+    """The change to propose, or why there is none."""
     if resource.type == ResourceType.BROKER:
         return Verdict(
             ErrorCode.INVALID_REQUEST,
@@ -219,7 +219,7 @@ def _command(
 
 @attrs.define
 class _Change:
-    """A command on its way, and the version the registry has with it."""
+    """A command under way, and the registry's version once it has applied it."""
 
     broker: Broker
     resource: _Resource
@@ -227,7 +227,7 @@ class _Change:
     version: int = 0
 
     def make(self) -> Command | Verdict:
-        """By what the topic's settings are now; of the topic that was meant first."""
+        """Decided on the topic's present settings; only for the topic that was meant at first."""
         command = _command(self.broker, self.resource)
         if isinstance(command, Verdict):
             return command
@@ -244,7 +244,7 @@ class _Change:
         return DONE
 
     def is_here(self) -> bool:
-        """Where its answer was lost: whether the settings are what was asked for."""
+        """If the answer was lost: whether the settings are what was requested."""
         if self.version:
             return self.broker.registry.version >= self.version
         topic = self.broker.registry.topic_by_id(self.command.topic_id)

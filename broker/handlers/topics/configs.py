@@ -1,4 +1,4 @@
-"""DescribeConfigs: what holds for a topic, and for this node."""
+"""DescribeConfigs: the settings in force for a topic, and for this node."""
 
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
@@ -43,7 +43,7 @@ class Setting(NamedTuple):
     documentation: str
     read_only: bool = False
     synonyms: tuple[DescribeConfigsSynonym, ...] = ()
-    """Where the value would come from next, and so on."""
+    """The defaults behind the value, in the order in which they would apply."""
 
 
 def handle(broker: Broker, request: Request) -> None:
@@ -109,8 +109,8 @@ def topic_settings(broker: Broker, topic: Topic) -> Iterator[Setting]:
 
 
 def replicas_of(broker: Broker) -> int:
-    """How many copies a partition has: its group's members, all groups having as many. Founders are
-    members before they have registered; a cluster of before there were replica sets has none."""
+    """How many copies a partition has: its Paxos group's members, of which all groups have as many.
+    Founders are members before they have registered; a cluster older than replica sets has none."""
     cluster, nodes = broker.registry.cluster, len(broker.registry.nodes)
     if cluster is None or not cluster.replicas:
         return max(1, min(broker.config.replication, nodes))

@@ -1,8 +1,8 @@
 """ElectLeaders: waiting for the balancer.
 
-A partition's preferred leader is the ideal master of its group, and the balancer steals every group
-that is not there without being asked: to elect it is to wait for that steal. It concerns a group,
-and so all partitions that live in it.
+A partition's preferred leader is the ideal master of its Paxos group, and the balancer steals every
+misplaced group unasked: electing the preferred leader means waiting for that steal. It concerns the
+group, and so all partitions in it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,8 +56,8 @@ def handle_elect(broker: Broker, request: Request) -> None:
 
 
 def _elect_all(broker: Broker, request: Request, message: ElectLeadersRequest) -> None:
-    """By Paxos group: partitions may be many. As Kafka: who asks for all is told of what was to be
-    done."""
+    """By Paxos group: partitions may be many. As in Kafka, a client that asks for all is told only
+    of those that needed an election."""
     deadline = deadline_of(broker, message.timeout_ms)
     preferred = message.election_type == PREFERRED
     groups = map(GroupId, broker.registry.groups)
@@ -110,7 +110,7 @@ def _elect_known(
 
 
 def _elect(broker: Broker, place: Place, *, preferred: bool) -> Verdict | None:
-    """What can be said at once; None: the balancer is on it."""
+    """The verdict if there is one already; None: the balancer is working on it."""
     group = group_of(broker, place)
     if group is None:
         return denied(broker, UNKNOWN)

@@ -1,18 +1,17 @@
 """Topics that a request names and this node does not know: do they really not exist?
 
-A node that knows that its copy of the registry may be incomplete (it has just started and has yet
-to hear from a majority how far they are, it is catching up, it is cut off) denies nothing at all:
-`may_deny`. A request about a partition is sent to look for its leader again, as if that had moved.
-A request for the list of topics waits for a moment, and then its connection is closed, so that the
-client asks another node. LEADER_NOT_AVAILABLE would not do: librdkafka reports a subscribed topic
-as unknown to its application on that as well.
+A node whose copy of the registry may be incomplete (it has just started and has not yet heard from
+a majority how far they are, it is catching up, it is cut off) denies nothing at all: `may_deny`. A
+request about a partition gets the error for a leader that has moved, so its client looks for it
+again. A request for the list of topics waits for a moment, and then its connection is closed, so
+that the client asks another node. LEADER_NOT_AVAILABLE would not do: librdkafka reports a
+subscribed topic as unknown to its application on that as well.
 
 Changes are more careful. Another node may have told a client that the topic exists, and this one
-has yet to apply that. "No such topic" is a definite answer, after which clients do not retry, so it
-is given only by the registry as of the request. The registry's master knows that; any other node
-lets the registry judge a change that changes nothing, by the rules for changes that were decided on
-an old state (balancer.registry.fences): if it is refused as overtaken, this node waits for what it
-missed.
+has yet to apply that. "No such topic" is a definite answer, after which clients do not retry, so
+only the registry as of the request may give it. The registry's master knows it; any other node lets
+the registry judge a change that changes nothing, by the rules for changes decided on an old state
+(balancer.registry.fences): if that is refused as outdated, this node waits for what it missed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -40,13 +39,13 @@ NOT_KNOWN: Final = Verdict(
 
 
 def is_certain(broker: Broker) -> bool:
-    """Whether what this node knows of the registry is all there is."""
+    """Whether this node knows the whole registry."""
     groups = broker.groups
     return groups.acting(REGISTRY_GROUP) and groups.caught_up(REGISTRY_GROUP)
 
 
 def may_deny(broker: Broker) -> bool:
-    """Whether this node may say that there is no such topic."""
+    """Whether this node may say that a topic does not exist."""
     if is_certain(broker):
         return True
     return not broker.redirects_clients() and broker.groups.is_current(REGISTRY_GROUP)
@@ -55,7 +54,7 @@ def may_deny(broker: Broker) -> bool:
 def denial(
     broker: Broker, error: ErrorCode, instead: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
 ) -> ErrorCode:
-    """The error for what is unknown here: `instead` is one on which clients ask again."""
+    """The error for what is unknown here; `instead` is one on which clients ask again."""
     return error if may_deny(broker) else instead
 
 
@@ -71,7 +70,7 @@ def before_denying(
 
 
 def denied(broker: Broker, verdict: Verdict) -> Verdict:
-    """The answer about an unknown topic, to clients that manage topics."""
+    """The answer about an unknown topic to clients that manage topics."""
     return verdict if may_deny(broker) else NOT_KNOWN
 
 
@@ -90,9 +89,9 @@ def when_known(
     deadline: int,
     act: Callable[[frozenset[str]], None],
 ) -> None:
-    """Call `act` once this node knows each of these topics that there is, with the names of which
-    nobody could say until the deadline (boot time in ns; a second from now, if that is later: a
-    client that does not wait for its change is to be told whether it could be made)."""
+    """Call `act` once this node knows all those of these topics that exist, with the names that
+    remain uncertain at the deadline (boot time in ns; a second from now, if that is later: a client
+    that does not wait for its change is still told whether it could be made)."""
     missing = sorted({name for name in names if _could_be(broker, name)})
     if not missing or len(missing) > NAMES_MAX or is_certain(broker):
         act(frozenset())
@@ -108,13 +107,13 @@ def when_known(
 
 
 def _could_be(broker: Broker, name: str) -> bool:
-    """Whether there could be a topic of this name that this node has not heard of."""
+    """Whether a topic of this name may exist that this node has not heard of."""
     return broker.registry.topic(name) is None and name_problem(name) is None
 
 
 @attrs.frozen(eq=False)
 class _Question:
-    """`on_answer` gets the name if the answer is unknown, else None."""
+    """`on_answer` gets the name if its existence stays unknown, else None."""
 
     broker: Broker
     request: Request

@@ -55,7 +55,7 @@ def _look(
     wanted: Iterable[tuple[Topic, Iterable[int]]],
     result: DescribeLogDirsResult,
 ) -> Iterator[None]:
-    """What this node keeps of each."""
+    """What this node keeps of each partition."""
     looked_at = 0
     for topic, indexes in wanted:
         kept: list[DescribeLogDirsPartition] = []

@@ -1,4 +1,4 @@
-"""Partitions as a client names them, and the groups they live in."""
+"""Partitions as a client names them, and the Paxos groups they belong to."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,7 +31,7 @@ def has_unknown(broker: Broker, places: Iterable[Place]) -> bool:
 
 
 def every_partition(broker: Broker) -> Iterator[tuple[str, int, GroupId]]:
-    """Topic, index and Paxos group of each. Topics may come and go while this is gone through."""
+    """Topic, index and Paxos group of each. Topics may come and go during the iteration."""
     for topic in tuple(broker.registry.topics.values()):
         for index, partition in enumerate(topic.partitions):
             yield topic.name, index, partition.group

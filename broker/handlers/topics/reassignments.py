@@ -5,8 +5,7 @@ group, and so moves all partitions in it. The first node named is the preferred 
 pinned there. Naming the present nodes in another order only sets that pin. The planner leaves such
 a set alone until the group is unpinned (docs/balancer.md).
 
-In a cluster from before there were replica sets every node has every group, and only the order can
-be changed.
+In a cluster older than replica sets every node has every group, and only the order can be changed.
 """
 
 from collections import defaultdict
@@ -48,7 +47,7 @@ from wire.messages.placement import (
 )
 
 TRIGGER: Final = "reassignment"
-"""What the registry remembers as the reason of such a change."""
+"""The reason that the registry records for such a change."""
 NOTHING_TO_CANCEL: Final = Verdict(
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "there is no unfinished move of this partition"
 )
@@ -56,11 +55,11 @@ TWICE: Final = Verdict(ErrorCode.INVALID_REQUEST, "the request names the partiti
 
 
 class _Reassignment(NamedTuple):
-    """What a reassignment asks of a group."""
+    """What a reassignment asks of a Paxos group."""
 
     group: GroupId
     nodes: tuple[NodeId, ...] | None
-    """Its replica set from now on, ascending; None: as it is."""
+    """Its replica set from now on, ascending; None: unchanged."""
     first: NodeId | None
     """Its preferred leader; None: left to the planner again."""
 
@@ -129,7 +128,7 @@ def _requested(broker: Broker, place: Place, replicas: list[int] | None) -> _Rea
 def _problem(
     broker: Broker, group: GroupId, replicas: Sequence[int], wanted: tuple[NodeId, ...]
 ) -> Verdict | None:
-    """Why a group cannot go to these nodes."""
+    """Why a Paxos group cannot move to these nodes; None if it can."""
 
     def wrong(text: str, error: ErrorCode = ErrorCode.INVALID_REPLICA_ASSIGNMENT) -> Verdict:
         return Verdict(error, f"the partition lives in Paxos group {group}, {text}")
@@ -158,7 +157,7 @@ def _problem(
 
 
 def _cancelled(broker: Broker, group: GroupId) -> _Reassignment | Verdict:
-    """What is under way is taken back: the set as it was, and no preferred leader."""
+    """Cancel the move under way: the set as it was, and no preferred leader."""
     registry = broker.registry
     if set(registry.members(group)) != set(registry.replica_set(group)):
         before = _set_before(broker, group)
@@ -169,7 +168,7 @@ def _cancelled(broker: Broker, group: GroupId) -> _Reassignment | Verdict:
 
 
 def _set_before(broker: Broker, group: GroupId) -> tuple[NodeId, ...] | None:
-    """The replica set a group had before the last change, if it can have it again."""
+    """The replica set before the last change, if the Paxos group can return to it."""
     registry = broker.registry
     for record in reversed(registry.replica_history):
         for change in record.changes:
@@ -181,7 +180,7 @@ def _set_before(broker: Broker, group: GroupId) -> tuple[NodeId, ...] | None:
 
 
 def _contradictory(requested: Mapping[Place, _Reassignment]) -> list[Place]:
-    """Partitions of one group that are to go to different nodes."""
+    """Partitions of one Paxos group that are to go to different nodes."""
     targets: dict[GroupId, set[_Reassignment]] = defaultdict(set)
     for reassignment in requested.values():
         targets[reassignment.group].add(reassignment)
@@ -200,7 +199,7 @@ def _carry_out(
     requested: Mapping[Place, _Reassignment],
     finish: Callable[[Mapping[Place, Verdict]], None],
 ) -> None:
-    """Once for each group; every partition of it gets its verdict."""
+    """Once for each Paxos group; all its partitions get its verdict."""
     groups = list(dict.fromkeys(requested.values()))
 
     def decided(verdicts: Sequence[Verdict]) -> None:
@@ -220,7 +219,7 @@ def _change(
     deadline: int,
     decide: Callable[[Verdict], None],
 ) -> None:
-    """The replica set first: a pin is only possible on a node that is to have the group."""
+    """The replica set first: a group can only be pinned to a node that is to have it."""
 
     def ask(command: Command, here: Callable[[], bool], then: Callable[[Verdict], None]) -> None:
         submit(broker, request, lambda: command, deadline, _judge, here, then)
@@ -288,7 +287,7 @@ def _merge(
 
 
 def handle_reassignments(broker: Broker, request: Request) -> None:
-    """The partitions whose group is on its way to its replica set, or to its ideal master."""
+    """The partitions whose Paxos group is on its way to its replica set or to its ideal master."""
     message = request.message
     assert isinstance(message, ListPartitionReassignmentsRequest)
     partitions: Iterable[tuple[str, int, GroupId]]
@@ -324,7 +323,7 @@ def _look(
     partitions: Iterable[tuple[str, int, GroupId]],
     topics: dict[str, list[OngoingPartitionReassignment]],
 ) -> Iterator[None]:
-    """Those that are under way, by topic; all partitions of a Paxos group are."""
+    """Those under way, by topic; with a Paxos group, all its partitions are."""
     known: dict[GroupId, tuple[list[int], list[int], list[int]] | None] = {}
     for number, (topic, index, group) in enumerate(partitions, 1):
         if group not in known:
@@ -345,8 +344,8 @@ def _reassignments(
 
 
 def _under_way(broker: Broker, group: GroupId) -> tuple[list[int], list[int], list[int]] | None:
-    """The replicas, those that are added and those that are removed, of each of its partitions. As
-    Kafka: replicas are those that are and those that are to be, the ideal master first."""
+    """The replicas, those being added and those being removed, of each of its partitions. As in
+    Kafka, the replicas are the present and the future ones, the ideal master first."""
     members = broker.groups.members(group)
     wanted = broker.registry.replica_set(group) or members
     adding = [node for node in wanted if node not in members]

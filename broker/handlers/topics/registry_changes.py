@@ -1,15 +1,15 @@
-"""A change of the registry that a client requested: decided, proposed, judged, seen on this node.
+"""A registry change that a client requested: decided, proposed, judged, and seen on this node.
 
 It is decided on this node's copy of the registry, and says so (Decided). If another change of the
-same thing came first it is refused and can never be carried out any more; then it is decided again
-on the new state, as long as its client is connected: a client that has hung up may have asked
-another node since, for something else, and would find that undone. The same holds for a request
-that a stopped node read late. An attempt whose fate is unknown is repeated unchanged
-(registry_calls).
+same thing came first, it is refused for good; then it is decided again on the new state, as long as
+its client is connected: a client that has hung up may meanwhile have asked another node for
+something else, and would find that undone. The same holds for a request that a stopped node read
+late. An attempt whose outcome is unknown is repeated unchanged (registry_calls).
 
-The client is answered when the change is applied here, so that this node agrees with the answer,
-and then on all other nodes that live and keep up. The client may continue at any of them, and such
-a node would otherwise deny a new topic, accept writes to a deleted one, or refuse by old settings.
+The client is answered once the change is applied here, so that this node agrees with the answer,
+and then on all other nodes that are alive and keep up. The client may continue at any of them, and
+a node that is behind would deny a new topic, accept writes to a deleted one, or refuse by old
+settings.
 """
 
 from collections.abc import Callable
@@ -27,15 +27,15 @@ from paxos.ids import MS, REGISTRY_GROUP, Slot
 from wire.error_codes import ErrorCode
 
 TIMEOUT_MS_MAX: Final = 60_000
-"""However long a client would wait, its connection is not held longer."""
+"""However long a client would wait, its connection is held no longer than this."""
 LOOK_NS: Final = 1_000 * MS
-"""How long we look for our own change where it may have been what came first."""
+"""How long we look for our own change if it may be the one that came first."""
 EVERYWHERE_NS: Final = 1_500 * MS
-"""So long an answer waits for nodes that are alive and do not say that they have heard of it."""
+"""How long an answer waits for nodes that are alive but do not report having applied the change."""
 
 
 class Verdict(NamedTuple):
-    """What became of one topic of a request."""
+    """The outcome for one topic of a request."""
 
     error: ErrorCode
     message: str | None = None
@@ -68,8 +68,9 @@ Decide = Callable[[Verdict], None]
 
 @attrs.frozen(eq=False)
 class Change:
-    """One change. `make` says what to propose, or why nothing, by what the registry is when it is
-    called; `judge` reads the result; `here`: whether this node has it; `decide` is told once."""
+    """One change. `make` says what to propose, or why nothing, given the registry at the time of
+    the call; `judge` reads the result; `here`: whether this node has applied it; `decide` is called
+    once."""
 
     broker: Broker
     request: Request
@@ -97,11 +98,11 @@ class Change:
             self.decide(TIMED_OUT)
         elif not isinstance(result, Refused) or result.reason is not Refusal.OVERTAKEN:
             self._judged(self.judge(answer))
-        elif answer.repeated:  # was it overtaken by its own first attempt?
+        elif answer.repeated:  # was it refused because of its own first attempt?
             now, timed_out = self.broker.groups.now(), self._guarded(self._looked)
             until = min(self.deadline, now.boot_ns + LOOK_NS)
             self.broker.delayed_operations.until(self.here, until, timed_out)
-        else:  # by what this node has yet to hear of, perhaps
+        else:  # perhaps because of something this node has yet to learn
             registry, again = self.broker.registry, self._guarded(self._again)
             self.broker.delayed_operations.until(
                 lambda: registry.applied > seen, self.deadline, again
@@ -148,8 +149,9 @@ def submit(
 
 
 def once_everywhere(broker: Broker, deadline: int, act: Callable[[], None]) -> None:
-    """Call `act` when all nodes have told that they have applied what this one has of the registry,
-    but for those that are silent; of those that are far behind it is EVERYWHERE_NS at most."""
+    """Call `act` when all nodes have reported that they have applied as much of the registry as
+    this one, silent nodes excepted; nodes that are far behind are waited for EVERYWHERE_NS at
+    most."""
     groups = broker.groups
     heard = partial(groups.known_to_have_applied, REGISTRY_GROUP, broker.registry.applied)
     until = min(deadline, groups.now().boot_ns + EVERYWHERE_NS)

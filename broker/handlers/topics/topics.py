@@ -1,10 +1,10 @@
 """CreateTopics, DeleteTopics and CreatePartitions, on any node.
 
-They change the registry through group 0's log, wherever its master is, and are answered when every
-node that lives and keeps up has applied the change, so that every node a client asks next agrees
-with the answer (broker.handlers.topics.registry_changes). An attempt whose fate is unknown is
-repeated: a topic has an id drawn before the first attempt, so "it exists" and "it is gone" can be
-told from the work of another client.
+They change the registry through group 0's log, wherever its master is, and are answered once every
+node that is alive and keeps up has applied the change, so that every node a client asks next agrees
+with the answer (broker.handlers.topics.registry_changes). An attempt whose outcome is unknown is
+repeated: a topic's id is drawn before the first attempt, so our own "it exists" and "it is gone"
+can be told from another client's.
 """
 
 from collections import Counter
@@ -109,15 +109,15 @@ def handle_create(broker: Broker, request: Request) -> None:
 
 
 def _create_again(broker: Broker, topic: CreatableTopic, command: CreateTopic) -> Command | Verdict:
-    """With the id of the first time: no two topics can come of one request."""
+    """With the same id as at first: one request never creates two topics."""
     return _create_problem(broker, topic) or command
 
 
 def _create_problem(
     broker: Broker, topic: CreatableTopic, validate_only: bool = False
 ) -> Verdict | None:
-    """What the registry would refuse, or could not know: also the answer to validate_only. Whether
-    it exists the registry says, where this node may not have heard yet that it was deleted."""
+    """What the registry would refuse, or could not know; also the answer to validate_only. Whether
+    the topic exists is for the registry to say, if this node may not have heard of its deletion."""
     name = name_problem(topic.name)
     if name is not None:
         return Verdict(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
@@ -150,7 +150,8 @@ def _create_problem(
 
 
 def _create_command(broker: Broker, topic: CreatableTopic) -> CreateTopic:
-    """Whatever factor is asked for, partitions get the replicas of their group: never fewer."""
+    """Whatever factor is requested, partitions get the replicas of their Paxos group: never
+    fewer."""
     asked = topic.num_partitions
     return CreateTopic(
         topic.name,
@@ -247,13 +248,13 @@ def _delete_known(
 
 
 def _knows_epochs(broker: Broker, topic: Topic) -> bool:
-    """Whether this node has heard of a master of each group, be it only since it was started."""
+    """Whether this node has heard of a master of each Paxos group since it was started."""
     return all(broker.groups.epoch(place.group) > 0 for place in topic.partitions)
 
 
 def _delete_command(broker: Broker, state: DeleteTopicState, topic_id: bytes) -> Command | Verdict:
-    """By the id it had when it was asked for: another one of its name was never meant. With the
-    epochs that its groups' leases have, for the next topic of the name begins above them."""
+    """By the id it had when the request came: another topic of its name was never meant. With the
+    epochs of its Paxos groups' leases: the next topic of that name begins above them."""
     topic = broker.registry.topic_by_id(topic_id)
     if topic is None:
         return _delete_problem(state)
@@ -371,7 +372,7 @@ def _judge_grown(broker: Broker, asked: CreatePartitionsTopic, answer: Answer) -
     if isinstance(result, PartitionsCreated):
         return DONE
     if answer.repeated and _partitions(broker, asked.name) == asked.count:
-        return DONE  # there were fewer before our first attempt, and now it is what was asked for
+        return DONE  # there were fewer before our first attempt, and now it is what was requested
     return refused(result)
 
 
