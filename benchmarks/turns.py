@@ -17,13 +17,13 @@ class Turns:
     def __init__(self, seats: int) -> None:
         self._present = list(range(seats))
         self._round = deque(self._present)
-        """Those who have not had their turn in this round, in order."""
+        """The participants that have not had their turn in this round, in order."""
         self._forward = True
         self._changed = trio.Condition()
 
     @asynccontextmanager
     async def turn(self, seat: int) -> AsyncIterator[None]:
-        """Wait for it, and have it: nobody else does meanwhile."""
+        """Wait for the turn and hold it: no one else has it meanwhile."""
         assert seat in self._present, "who has left gets no turn"
         async with self._changed:
             while self._round[0] != seat:

@@ -1,4 +1,4 @@
-"""Groups: who is master, for how long, how often that changes, and whether the copies keep up."""
+"""Paxos groups: their masters, for how long, how often they change, whether copies keep up."""
 
 from typing import Final
 

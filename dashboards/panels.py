@@ -1,4 +1,4 @@
-"""What a Grafana dashboard is made of, and its JSON: panels that flow from left to right in rows.
+"""The parts of a Grafana dashboard, and its JSON: panels that flow from left to right in rows.
 
 Only what the dashboards here need of Grafana's model (schema 39, Grafana 10 and newer), written so
 that the same description always gives the same bytes.

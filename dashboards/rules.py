@@ -30,7 +30,7 @@ class Alert:
     value: str
     when: str
     lasts: str = "0s"
-    """So long it must be wrong before somebody is told."""
+    """How long the condition must hold before the alert fires."""
     severity: str
     """critical: somebody should look now. warning: today. info: good to know."""
     summary: str

@@ -36,7 +36,7 @@ def _option(text: str) -> tuple[str, str]:
 
 
 def bus_options(options: argparse.Namespace) -> dict[str, str]:
-    """What the data source is told; what stands in the command line wins.
+    """The options of the data source; those on the command line win.
 
     Raises:
         SystemExit: the file cannot be read, or has a line that is no option.

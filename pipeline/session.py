@@ -30,7 +30,7 @@ ON_THIS_MACHINE: Final[Mapping[str, str]] = {
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": "8",
 }
-"""Where the master is local: nobody else connects, and the driver is the only executor."""
+"""For a local master: nothing else connects, and the driver is the only executor."""
 
 
 def say(line: str) -> None:

@@ -25,9 +25,9 @@ FLOORS: Final = (
     ("coordinator", "balancer", "storage"),
     ("paxos", "wire", "history", "dashboards"),
 )
-"""From the top to the bottom, as the import contracts have it (pyproject.toml)."""
+"""From top to bottom, as in the import contracts (pyproject.toml)."""
 MODULES_MAX: Final = 20
-"""Of one folder, `__init__.py` not counted."""
+"""Modules in one folder, not counting `__init__.py`."""
 
 
 class Module(NamedTuple):

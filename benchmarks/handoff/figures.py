@@ -105,7 +105,7 @@ class Run:
     """Messages a second."""
     moves: int
     grace_ms: int
-    """How long the old master goes on forwarding (`balancer.forward_grace_ms`)."""
+    """How long the old master keeps forwarding (`balancer.forward_grace_ms`)."""
     idempotent: bool = True
     """The producer's `enable.idempotence`; confluent-kafka's default is without."""
 

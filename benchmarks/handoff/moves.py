@@ -26,9 +26,9 @@ GROUPS: Final = 3
 SETTLE_S: Final = 60.0
 WARM_UP_S: Final = 3.0
 TAIL_MS: Final = 60
-"""The handover interval ends so long after the new master acts."""
+"""The handover interval ends this long after the new master acts."""
 REDIRECT_MS: Final = 500
-"""... and the redirect interval so long after the old master has ceased to forward."""
+"""... and the redirect interval this long after the old master stopped forwarding."""
 QUIET_MS: Final = 300
 POLL_S: Final = 0.01
 OVERRIDES: Final = (

@@ -130,7 +130,7 @@ def write_into(page: Path, text: str, *, begin: str = BEGIN, end: str = END) -> 
 
 
 def plot(results: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """The share of moves whose gap was at most so long, a line for each strategy and load.
+    """The share of moves whose gap was at most this long, a line for each strategy and load.
 
     Raises:
         ImportError: without matplotlib, which only the `bench` extra brings.

@@ -39,7 +39,7 @@ SIDES: Final = (BARE, PRODUCT)
 CALM_S_MAX: Final = 15.0
 CALM_LOOK_S: Final = 0.5
 CALM_CORES: Final = 0.3
-"""All servers of both sides together: a node that nobody uses takes some hundredths of a core."""
+"""All servers of both sides together: an idle node takes some hundredths of a core."""
 CONSUME: Final = next(one for one in suite.BENCHMARKS if one.name == "consume")
 BARE_TOPIC: Final = "bare"
 FAILURES: Final = (*NOT_MEASURABLE, health.HealthError, OSError)

@@ -1,4 +1,4 @@
-"""What a load generator is told and what it says, as values that go through a pipe as JSON.
+"""The orders to a load generator and its reports: values sent through a pipe as JSON.
 
 Every load runs in a process of its own (`worker.py`), so that neither this program's event loop nor
 the interpreter lock of another load takes part in what is measured.

@@ -1,4 +1,4 @@
-"""Raw samples: every request of a load as a row of a file, for whoever wants to judge anew.
+"""Raw samples: every request of a load as a row of a file, for independent evaluation.
 
 A hot loop only appends numbers to columns in memory (`Samples`); the file is written when the load
 is over, in the load's own process: parquet where pyarrow is installed, else gzipped JSON lines. A

@@ -34,7 +34,7 @@ TOOLS: Final = ("ip", "tc")
 TOOL_S_MAX: Final = 20.0
 MACHINES_MAX: Final = 32
 SUBNET: Final = "10.64.0."
-"""In namespaces of our own: it is nobody else's, whatever networks this machine is in."""
+"""In namespaces of our own: it conflicts with no network that this machine is in."""
 CLIENTS: Final = 254
 DEVICE: Final = "eth0"
 BRIDGE: Final = "br0"
@@ -126,7 +126,7 @@ class Network:
         self._limited = bits_per_s, both_ways
 
     def cut(self, sender: int, receiver: int) -> None:
-        """Nothing that one machine sends to the other arrives any more, and neither is told.
+        """Nothing that one machine sends to the other arrives any more, and neither notices.
         The clients' number is CLIENTS."""
         self._place(sender).run("ip", [f"route add blackhole {SUBNET}{receiver}"])
 

@@ -124,7 +124,7 @@ def dealt(nodes: Sequence[int], groups: int) -> dict[str, int]:
 
 
 async def check_layout(target: Target, topic: str, layout: str, groups: int) -> None:
-    """What clients are told agrees with the layout that the samples will name.
+    """Check that what clients are told agrees with the layout that the samples will name.
 
     Raises:
         TargetError: if not.
@@ -367,7 +367,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def limit_of(asked: limits.Limit | None) -> tuple[limits.Limit, str]:
-    """What nodes will be limited to; and, if nobody asked for none, why to nothing.
+    """The limits for nodes; and, if there are none although some were wanted, why.
 
     Raises:
         MachinesError: if a limit was asked for that cannot be had.

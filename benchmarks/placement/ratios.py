@@ -95,7 +95,7 @@ class Rate:
 
     @property
     def behind(self) -> str:
-        """Who got less than what was acknowledged; empty if nobody did."""
+        """The readers that got less than what was acknowledged; empty if there are none."""
         if self.read_share < READ_SHARE_MIN:
             return "readers fell behind"
         if self.copied_share < READ_SHARE_MIN:
@@ -109,7 +109,7 @@ class Rate:
 
     @property
     def limited_by_cpu(self) -> bool:
-        """A full link is the limit however busy the rest is. Without limits nobody can tell."""
+        """A full link is the limit however busy the rest is. Without limits this is unknown."""
         sent, received = self.links
         limited = (*sent, *received) if self.both_ways else sent
         full = max(limited, default=0.0) >= FULL_LINK
@@ -238,7 +238,7 @@ def links_table(rates: Sequence[Rate]) -> str:
 
 
 def as_json(rates: Iterable[Rate]) -> list[dict[str, Any]]:
-    """Every load with what it cost, for whoever wants to judge anew."""
+    """Every load with its cost, for independent evaluation."""
     return [
         {
             **one.case._asdict(),

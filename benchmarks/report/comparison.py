@@ -20,7 +20,7 @@ RESULT_BYTES_MAX: Final = 64 * 1024 * 1024
 FILES_MAX: Final = 50
 """So many results are looked at, newest first."""
 SINGLE_CHANGE_MIN: Final = 0.2
-"""Of a figure that was measured once nobody knows the spread: less than this may be chance."""
+"""The spread of a figure that was measured once is unknown: less than this may be chance."""
 SPREAD_KNOWN: Final = 2
 """Values from which on there is a spread."""
 

@@ -15,7 +15,7 @@ from cli.bench import OURS
 
 FORMAT: Final = 1
 PERCENTS: Final = (50, 90, 99, 99.9, 100)
-"""What is told of latencies."""
+"""The statistics reported for latencies."""
 MS: Final = 1e6
 """Nanoseconds."""
 

@@ -276,7 +276,7 @@ class Benchmark:
     overrides: tuple[str, ...] = ()
     """Settings of the nodes that it needs."""
     alone: bool = False
-    """On a cluster that nobody else uses, before or after."""
+    """On a cluster that nothing else uses, before or after."""
     needs_nodes: bool = False
     """Looks at the processes of the nodes, so they must be ours."""
 

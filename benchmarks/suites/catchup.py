@@ -46,10 +46,10 @@ GROUPS: Final = 6
 AWAY: Final = 3
 PATIENCE_S: Final = 900.0
 LEVEL_SLOTS: Final = 50
-"""A node that is no further behind is as far as the others: they go on meanwhile."""
+"""A node that is no further behind has caught up: the others advance meanwhile."""
 PERCENTS: Final = (50, 99, 99.9)
 QUEUE_KB_MAX: Final = 64 * 1024
-"""In the client: what it holds more than this would be data that nobody asked for."""
+"""In the client: anything it holds beyond this would be data that was not requested."""
 MB: Final = 1e6
 
 

@@ -14,7 +14,7 @@ class CatchupScale:
     """Before anything happens."""
     fill_bytes_per_s: int = 40 * MIB
     bytes_per_s: int = 4 * MIB
-    """The load that goes on meanwhile."""
+    """The load that continues meanwhile."""
     message_bytes: int = 16384
     log_bytes: int = 64 * MIB
     """What the nodes' logs are cut to; older data is in cold segments."""

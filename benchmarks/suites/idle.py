@@ -1,4 +1,4 @@
-"""What nodes cost that nobody uses: CPU time and memory of each of them."""
+"""The cost of idle nodes: CPU time and memory of each."""
 
 import trio
 

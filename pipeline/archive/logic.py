@@ -281,7 +281,7 @@ def _in_words(told: Span | None, there: Span | None) -> str:
 
 
 def counted_only(piece: Piece) -> Piece:
-    """Without sizes and checksums: for who has only counted the rows, which is much less work."""
+    """Without sizes and checksums: for callers that only counted the rows, which is less work."""
     spans = tuple(attrs.evolve(span, size=0, checksum=0) for span in piece.spans)
     return attrs.evolve(piece, spans=spans)
 

@@ -62,7 +62,7 @@ def count_if(condition: "Column") -> "Column":
 
 
 def nonzero(name: str) -> "Column":
-    """A time, or null where nobody looked at the clock."""
+    """A time, or null if none was recorded."""
     return F.when(F.col(name) != 0, F.col(name))
 
 

@@ -1,4 +1,4 @@
-"""One row for each time that something is wrong, and the report made of them."""
+"""One row for each finding, and the report made of them."""
 
 from collections.abc import Iterable
 from functools import reduce

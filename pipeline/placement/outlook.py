@@ -30,7 +30,7 @@ class NodeLoad:
 
 @attrs.frozen(kw_only=True)
 class Outlook:
-    """A plan by weight that nobody has adopted."""
+    """A plan by weight that has not been adopted."""
 
     problem: Problem
     plan: Plan
