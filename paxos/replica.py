@@ -371,6 +371,8 @@ class Replica(Live):
         doubt.reached(self, now, step)
         if self.rejoin is not None:
             rejoin.try_to_vote_again(self, step)
+        elif self.incomplete_to:
+            rejoin.try_to_complete(self, step)
         if self.changing is not None:
             membership.try_to_place(self, now, step)
         if self.election.eager and not self.suspended:

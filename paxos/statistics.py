@@ -44,7 +44,7 @@ def taken(replica: Core, now: Now) -> GroupStatistics:
         promised=promised,
         holder=NOBODY if lease.free(now, 0) else lease.holder,
         acting=replica.acting(now),
-        voting=replica.can_vote(),
+        voting=replica.speaks_for_the_chosen(),
         lease_left_ns=max(0, lease.expires_wall_ns - now.wall_ns),
         lease_ver=lease.ver,
         epoch=lease.epoch,

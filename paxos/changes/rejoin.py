@@ -66,7 +66,7 @@ def on_ask(replica: Core, now: Now, sender: NodeId, ask: RejoinAsk, step: Step) 
     life = replica.incarnations.get(sender)
     if life is not None and life != ask.incarnation:
         return  # from another life of the node: each one is helped so far, and no further
-    if replica.can_vote():
+    if replica.speaks_for_the_chosen():
         answer(replica, now, sender, ask, step)
     replica.peer(sender).cannot_vote_boot_ns = now.boot_ns
 
@@ -204,6 +204,7 @@ def stop_voting(
     replica.wake()
     replica.alleged.clear()
     replica.rejoin = Rejoin(floor=floor, bar=bar)
+    replica.incomplete_to = SLOT_ZERO
     replica.acceptor.stop_voting()
     step.persist.append(VotingRecord(replica.group, False, floor))
     step.notices.append(Notice(replica.group, "non-voting", why))
@@ -229,7 +230,19 @@ def try_to_vote_again(replica: Core, step: Step) -> None:
     if replica.doubt or not agrees(replica):
         return  # its log may be wrong, too; every Progress compares it
     if rejoin.may_vote(replica.me, members, replica.learner.applied, replica.configured):
+        if is_pair(replica.me, members):
+            replica.incomplete_to = rejoin.bar_of(members)
         _vote_again(replica, "voting-again", step, jump=is_pair(replica.me, members))
+
+
+def try_to_complete(replica: Core, step: Step) -> None:
+    """One of two has applied all that the other had voted for: it is a second copy."""
+    applied = replica.learner.applied
+    if applied >= replica.incomplete_to:
+        replica.incomplete_to = SLOT_ZERO
+        promised = replica.acceptor.promised
+        step.persist.append(VotingRecord(replica.group, True, promised, applied))
+        replica.acceptor.note_recorded(applied)
 
 
 def recover_unsafely(replica: Core, step: Step) -> None:
@@ -238,6 +251,9 @@ def recover_unsafely(replica: Core, step: Step) -> None:
     _give_up_gap(replica)
     if replica.rejoin is not None:
         _vote_again(replica, "unsafe-recovered", step, jump=True)
+    elif replica.incomplete_to:
+        replica.incomplete_to = replica.learner.applied
+        try_to_complete(replica, step)
 
 
 def _vote_again(replica: Core, what: str, step: Step, *, jump: bool) -> None:
@@ -250,7 +266,11 @@ def _vote_again(replica: Core, what: str, step: Step, *, jump: bool) -> None:
     replica.rejoin = None
     _give_up_gap(replica)
     replica.witnesses.update(replica.peers)  # whatever they remember can do no harm any more
-    step.persist.append(VotingRecord(replica.group, True, floor))
+    if replica.incomplete_to:
+        step.persist.append(VotingRecord(replica.group, False, floor))
+        try_to_complete(replica, step)
+    else:
+        step.persist.append(VotingRecord(replica.group, True, floor))
     step.notices.append(Notice(replica.group, what, f"floor {floor}"))
 
 

@@ -39,8 +39,8 @@ def write_again(replica: Core, lost: Iterable[Slot] | None, why: str, step: Step
     records: list[Record] = []
     if acceptor.promised != BALLOT_ZERO:
         records.append(PromiseRecord(replica.group, acceptor.promised))
-        records.append(VotingRecord(replica.group, True, acceptor.promised, applied))
-        acceptor.note_recorded(applied)
+        votes = not replica.incomplete_to  # as the disk has said until now (rejoin.py)
+        records.append(VotingRecord(replica.group, votes, acceptor.promised, applied))
     for slot in sorted(slots):
         vote = acceptor.votes.get(slot)
         if vote is not None and vote[0] != acceptor.promised:
@@ -50,5 +50,7 @@ def write_again(replica: Core, lost: Iterable[Slot] | None, why: str, step: Step
         if slot in learner.chosen:
             records.append(LearnedRecord(replica.group, slot, learner.chosen[slot], applied))
     step.persist.extend(records)
+    if records:
+        acceptor.note_recorded(applied)
     step.notices.append(Notice(replica.group, "written-again", why))
     return True

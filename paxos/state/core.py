@@ -94,6 +94,9 @@ class Core:
         self.settle_since = 0
 
         self.rejoin: Rejoin | None = None if recovered.voting else Rejoin()
+        self.incomplete_to: Slot = SLOT_ZERO
+        """One of two votes again but may lack what the other had voted for, up to this slot: the
+        other's disk may have the only copy (changes/rejoin.py). 0: nothing is lacking."""
         self.verified: set[NodeId] = set()
         """Members among the witnesses that know of no promise we forgot: `can_vote` counts them."""
         self.witnesses: set[NodeId] = set()
@@ -160,6 +163,11 @@ class Core:
         known = len(self.verified) + 1 > len(self.members) // 2 or self.members == (self.me,)
         at_odds = self.rejoin is not None or self.doubt or self.alleged
         return known and not at_odds and not self.has_gap()
+
+    def speaks_for_the_chosen(self) -> bool:
+        """Whether this member votes, and may tell others what was chosen: a vote of one of two that
+        has just come back counts, but its disk is not a second copy yet (changes/rejoin.py)."""
+        return self.can_vote() and not self.incomplete_to
 
     def has_gap(self) -> bool:
         """Whether our log lost votes for chosen slots, and we have not learned the entries again. A

@@ -170,7 +170,7 @@ class Hosting:
         """Whether our copy of the registry is not one of long ago: enough members have told this
         life how far they are, and we are as far. After a restart that takes a moment."""
         replica = self._engine.multi.replicas[REGISTRY_GROUP]
-        return replica.can_vote() and not replica.learner.behind
+        return replica.speaks_for_the_chosen() and not replica.learner.behind
 
     def _is_over(self, group: GroupId, now: Now) -> bool:
         """Whether this node's part in a group is over: it is no member, and shall not be one."""

@@ -60,7 +60,7 @@ def _view(engine: Engine, group: GroupId, now: Now) -> GroupView:
         renewals=lease.renewals,
         applied=learner.applied,
         chosen_to=Slot(max(learner.chosen_to, learner.applied)),
-        voting=replica.can_vote() and replica.me in replica.members,
+        voting=replica.speaks_for_the_chosen() and replica.me in replica.members,
     )
 
 

@@ -10,7 +10,8 @@ from paxos.quorum import quorum_size
 def what_would_be_lost(number: int, views: Mapping[int, Any]) -> str:
     """Why a node must not lose its directory, from what each node that answers says of its groups;
     "" if it may. Who has lost it votes again when a majority of others can tell it what it has
-    forgotten; of two, the other (paxos.changes.rejoin)."""
+    forgotten; of two, the other (paxos.changes.rejoin). A node that does not answer may be the only
+    one with a group: the others know from the registry which groups there are."""
     members: dict[int, set[NodeId]] = {}
     voting: dict[int, set[int]] = {}
     for node, view in views.items():
@@ -20,6 +21,12 @@ def what_would_be_lost(number: int, views: Mapping[int, Any]) -> str:
                 voting.setdefault(one["group"], set()).add(node)
     if not members:
         return "no node answers, so nobody knows what the others have: start them first"
+    for group, noted in sorted(_not_answered_for(members, views).items()):
+        if number in noted:
+            return (
+                f"no member of Paxos group {group} answers, and node {number} is one of {noted}: "
+                "nobody knows what the others have of it. Start them first (evenkeel status)"
+            )
     for group, its in sorted(members.items()):
         if number not in its:
             continue
@@ -39,3 +46,15 @@ def what_would_be_lost(number: int, views: Mapping[int, Any]) -> str:
                 "vote again. Bring the others back first (evenkeel status)"
             )
     return ""
+
+
+def _not_answered_for(
+    members: Mapping[int, object], views: Mapping[int, Any]
+) -> dict[int, list[int]]:
+    """Paxos groups of which no member answers, and who the members are as far as others know."""
+    noted: dict[int, list[int]] = {}
+    for view in views.values():
+        for group, its in view.get("group_members", {}).items():
+            if int(group) not in members:
+                noted[int(group)] = sorted({*noted.get(int(group), ()), *its})
+    return noted

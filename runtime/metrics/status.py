@@ -5,8 +5,9 @@ import resource
 from pathlib import Path
 from typing import Any, Final
 
+from balancer.registry.registry import Registry
 from broker.requests.context import Broker
-from paxos.ids import MS, NOBODY, Now
+from paxos.ids import MS, NOBODY, GroupId, Now
 from runtime.balancing.balancing_loop import BalancingLoop
 from runtime.balancing.handovers import Handovers
 from runtime.config.config import Config
@@ -60,6 +61,7 @@ def node_status(
             else {"group": token.group, "source": token.source, "target": token.target},
         },
         "groups": _groups(engine, broker, upkeep, now),
+        "group_members": group_members(registry),
         "storage": upkeep_status(upkeep),
         "steals": [
             {
@@ -87,6 +89,16 @@ def node_status(
         ],
         "forwarded_requests": engine.statistics.forwarded_out,
         "rss_bytes": rss_bytes(),
+    }
+
+
+def group_members(registry: Registry) -> dict[str, list[int]]:
+    """Which nodes have each Paxos group, as its master last noted it: of all groups, also of those
+    that this node does not have."""
+    everybody = sorted(registry.nodes)
+    return {
+        str(group): [int(node) for node in registry.members(GroupId(group)) or everybody]
+        for group in registry.groups
     }
 
 

@@ -98,7 +98,11 @@ class DiskFaults:
 
     def _rejoins(self, node: "SimNode") -> bool:
         return any(
-            (held.replica.rejoin is not None or held.replica.has_gap())
+            (
+                held.replica.rejoin is not None
+                or held.replica.has_gap()
+                or held.replica.incomplete_to
+            )
             and self._world.may_be_member(held.replica)
             for held in node.groups.values()
         )

@@ -121,7 +121,7 @@ class SimBalancing:
                 lease.renewals,
                 learner.applied,
                 learner.chosen_to,
-                replica.can_vote(),
+                replica.speaks_for_the_chosen(),
             )
         return ClusterView.of_registry(
             self._registry,

@@ -12,6 +12,7 @@ from balancer.registry.commands import AddNode, Done, RemoveNode, SetReplicaSets
 from balancer.registry.records import Address
 from paxos.ids import MS, GroupId, NodeId
 from runtime.membership.lost_directory import what_would_be_lost
+from runtime.metrics.status import group_members
 from simulator.environment.dice import between
 from simulator.whole.host import PEER_PORT, Host
 from simulator.whole.nemesis import Hurt, Strikes, nothing
@@ -158,7 +159,12 @@ def _status(host: Host) -> dict[str, Any]:
     replicas = host.node.multi.replicas
     return {
         "groups": [
-            {"group": group, "members": list(replica.members), "voting": replica.can_vote()}
+            {
+                "group": group,
+                "members": list(replica.members),
+                "voting": replica.speaks_for_the_chosen(),
+            }
             for group, replica in sorted(replicas.items())
-        ]
+        ],
+        "group_members": group_members(host.node.registry),
     }

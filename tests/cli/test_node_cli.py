@@ -124,6 +124,18 @@ def test_a_directory_is_not_taken_away_that_the_others_cannot_do_without(
     assert (problem in found) if problem else not found
 
 
+def test_a_node_that_is_down_may_be_the_only_one_that_has_a_group() -> None:
+    """Nobody who answers is a member, but the registry knows the group (whole nodes, seed 673)."""
+    told = views({0: (1, 2, 3)}, {})
+    del told[2]
+    assert not what_would_be_lost(2, told)
+    for view in told.values():
+        view["group_members"] = {"0": [1, 2, 3], "5": [2]}
+    why = "no member of Paxos group 5 answers, and node 2 is one of [2]"
+    assert why in what_would_be_lost(2, told)
+    assert not what_would_be_lost(3, told | {2: views({0: (1, 2, 3), 5: (2,)}, {})[2]})
+
+
 # -- the cluster on this machine ------------------------------------------------------------------
 
 

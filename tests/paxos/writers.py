@@ -38,6 +38,7 @@ WRITERS: Final[Mapping[str, tuple[str, ...]]] = {
     "Handover.sent_boot_ns": ("paxos.changes.handover",),
     "Core.changing": ("paxos.changes.membership",),
     "Core.rejoin": ("paxos.changes.rejoin",),
+    "Core.incomplete_to": ("paxos.changes.rejoin",),
     "Core.verified": ("paxos.changes.rejoin",),
     "Core.witnesses": ("paxos.changes.rejoin",),
     "Core.alleged": ("paxos.changes.rejoin",),
@@ -88,6 +89,7 @@ MOVES: Final[Mapping[str, tuple[str, ...]]] = {
     "Acceptor.on_accept": ("paxos.replica",),
     "Acceptor.forget": ("paxos.changes.rejoin", "paxos.changes.snapshot", "paxos.replica"),
     "Acceptor.note_recorded": (
+        "paxos.changes.rejoin",
         "paxos.changes.rewriting",
         "paxos.changes.snapshot",
         "paxos.replica",

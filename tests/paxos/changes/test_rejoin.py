@@ -331,6 +331,44 @@ def test_who_is_to_become_a_third_waits_for_both() -> None:
     assert not rejoin.may_vote(NodeId(2), TWO, Slot(far - 1))
 
 
+def test_a_vote_of_two_that_came_back_is_no_second_copy_yet() -> None:
+    """The other has voted in slots 3 and 4 and does not know whether they are chosen: perhaps both
+    had chosen them before one forgot (whole nodes, seed 289)."""
+    one = member(nodes=2)
+    distrust(one.replica, one.now, [], "damage", Step())
+    assert not one.replica.can_vote()
+    one.give(1, Learned(GROUP, Slot(1), (some("a"), some("b"))))
+    step = one.give(1, answer(one, 9, 4, 2))
+    assert one.replica.can_vote()
+    assert [record.voting for record in step.persist if isinstance(record, VotingRecord)] == [False]
+    ask = RejoinAsk(GROUP, LIFE)
+    assert not messages(one.give(1, ask).after, RejoinAnswer)
+    assert not one.replica.statistics(one.now).voting
+
+    floor = one.replica.acceptor.promised.round
+    step = one.give(1, accept(floor + 1, 1, 3, some("c")))
+    assert messages(step.after, Accepted), "its vote counts: without it the two stood still"
+    one.give(1, Learned(GROUP, Slot(3), (some("c"),)))
+    assert not one.replica.speaks_for_the_chosen()
+    step = one.give(1, Learned(GROUP, Slot(4), (some("d"),)))
+    records = [record for record in step.persist if isinstance(record, VotingRecord)]
+    assert [(record.voting, record.applied) for record in records] == [(True, 4)]
+    assert records[0].floor == one.replica.acceptor.promised
+    assert one.replica.statistics(one.now).voting
+    assert messages(one.give(1, ask).after, RejoinAnswer)
+
+
+def test_an_operator_may_let_it_speak_for_what_was_chosen() -> None:
+    one = member(nodes=2)
+    distrust(one.replica, one.now, [], "damage", Step())
+    one.give(1, answer(one, 9, 4, 0))
+    assert not one.replica.speaks_for_the_chosen()
+    step = Step()
+    recover_unsafely(one.replica, step)
+    assert [record.voting for record in step.persist if isinstance(record, VotingRecord)] == [True]
+    assert one.replica.speaks_for_the_chosen()
+
+
 def test_one_of_two_does_not_answer_while_there_may_be_a_third() -> None:
     """It has voted for a Config and does not know whether the other counted that vote."""
     one = member(nodes=2)
