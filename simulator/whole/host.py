@@ -14,6 +14,7 @@ from coordinator.model import GroupNotice
 from node import Node, begin
 from paxos.entry import Entry
 from paxos.ids import MS, GroupId, NodeId, Slot
+from paxos.messages import Message
 from runtime.balancing.draining import DRAIN_S, STEP_S, Draining
 from runtime.config.config import Config
 from runtime.membership.handshake import FORMAT, Hello
@@ -85,6 +86,8 @@ class Host:
         self.version = 0
         """Of the program that it is booted with: links to those with another one are refused."""
         self._stopping = False
+        self.spoil: Callable[[NodeId, Message], Message] = lambda _to, message: message
+        """What it tells a peer instead."""
         self.may_be_refused = False
         """Somebody has put an old directory in the place of its own."""
         world.lan.hosts[self.address] = self
@@ -282,6 +285,10 @@ class _WatchedNode(Node):
         super()._wire()
         fields = attrs.asdict(self.peers._hello, recurse=False)
         self.peers._hello = _Greeting(**fields, ahead_of=self._host.ahead_of)
+        send = self.peers.send
+        self.peers.send = lambda to, message: send(  # type: ignore[method-assign]
+            to, self._host.spoil(to, message)
+        )
 
     def _wire_clients(self) -> None:
         super()._wire_clients()
