@@ -55,6 +55,10 @@ class Watching(Protocol):
         """A coordinator says something of its groups."""
         ...
 
+    def taught(self, to: NodeId, message: object) -> None:
+        """A node sends a peer what it has missed."""
+        ...
+
     def reached(self, frame: memoryview) -> None:
         """A client's request has come to a node."""
         ...
@@ -285,10 +289,16 @@ class _WatchedNode(Node):
         super()._wire()
         fields = attrs.asdict(self.peers._hello, recurse=False)
         self.peers._hello = _Greeting(**fields, ahead_of=self._host.ahead_of)
-        send = self.peers.send
+        send, send_bulk = self.peers.send, self.peers.send_bulk
         self.peers.send = lambda to, message: send(  # type: ignore[method-assign]
             to, self._host.spoil(to, message)
         )
+
+        def teach(to: NodeId, message: Message) -> None:
+            self._host.world.taught(to, message)
+            send_bulk(to, message)
+
+        self.peers.send_bulk = teach  # type: ignore[method-assign]
 
     def _wire_clients(self) -> None:
         super()._wire_clients()

@@ -20,6 +20,7 @@ from simulator.clients.kafka_client import TOPIC
 from simulator.environment.loop import Loop
 from simulator.environment.violation import Violation
 from simulator.whole.checkers.contact import Contact
+from simulator.whole.checkers.figures import Figures
 from simulator.whole.host import Host
 from simulator.whole.links import WorldLinks
 from simulator.whole.options import FIRST, Fault, WholeOptions
@@ -86,7 +87,7 @@ class Watch:
         self.longest_ns = 0
         """Of all holes."""
         self._counts_holes = world.options.faults <= COUNTED
-        self._contact = Contact(world)
+        self._contact, self.figures = Contact(world), Figures(world)
 
     def start(self) -> None:
         self._look()
@@ -100,6 +101,7 @@ class Watch:
             if host.node is not None:
                 check_accounts(host)
         self._contact.look()
+        self.figures.look()
         self._find_fault()
         if self._counts_holes or world.healed_ns is not None:
             self._look_for_holes()

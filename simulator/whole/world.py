@@ -265,6 +265,9 @@ class World:
     def group_told(self, node: NodeId, group: GroupId, notice: GroupNotice) -> None:
         self.deaths.told(notice)
 
+    def taught(self, to: NodeId, message: object) -> None:
+        self.watch.figures.taught(to, message)
+
     def reached(self, frame: memoryview) -> None:
         self.deaths.reached(frame)
 
@@ -305,6 +308,10 @@ class World:
         rest = {key: value for key, value in line.items() if key not in ("time", "event", "level")}
         self.trace.note(self.loop.now_ns, f"n{node}", event, rest)
         self.statistics[f"said: {event}"] += 1
+        try:
+            self.watch.figures.said(node, event, rest)
+        except Violation as wrong:
+            self.wrong = self.wrong or wrong
         if node == self.membership.victim and any(one in text for one in OF_DAMAGE):
             return  # told with its traceback, and answered as what it is
         if event == "request handler failed" or "trace" in line:
@@ -387,6 +394,7 @@ class World:
 
     def _check_copies(self, due: dict[GroupId, int]) -> None:
         """Every member has applied everything but the latest."""
+        self.watch.figures.at_the_end(due)
         for host in self.staying():
             assert host.node is not None
             for group, replica in host.node.multi.replicas.items():

@@ -11,9 +11,9 @@ from simulator.whole.calls import Connection, StreamCalls
 from simulator.whole.clients.surroundings import WholeSurroundings
 
 START_NS_MAX: Final = 300 * MS
-EACH_MAX: Final = 90
+EACH_MAX: Final = 120
 """Connections to all nodes together: more than one of them has places for (world.tight)."""
-OPENED_EACH_TIME: Final = 6
+OPENED_EACH_TIME: Final = 30
 PRODUCE_HEAD: Final = b"\x00\x00\x00\x09"
 """API key and version."""
 LENGTH: Final = 200_000
