@@ -55,8 +55,9 @@ class Figures:
         self._was_ready: set[NodeId] = set()
 
     def look(self) -> None:
-        calm = not self._world.options.faults
-        for host in self._world.nodes.values():
+        hosts = self._world.nodes.values()
+        calm = not self._world.options.faults and all(host.node is not None for host in hosts)
+        for host in hosts:
             self._look_at_disk(host)
             if calm:
                 self._look_whether_ready(host)

@@ -54,6 +54,10 @@ DAMAGED: Final = dict(
 RARE: Final = "no reason is known; more seeds may show it"
 _HEALS: Final = "one wrong word has no effect that lasts: it is said twice or corrected in between"
 _NO_TIME: Final = "computing in Python costs no simulated time"
+_DISK_ENDS_IT: Final = (
+    "I11 asks who knows that its disk hangs; in these worlds such a node was master no longer than "
+    "a lease all the same, and why is not understood"
+)
 _ANSWERS_SOON: Final = "other nodes tell a woken machine the time before it does anything"
 
 
@@ -199,8 +203,14 @@ HUNTS: Final[Mapping[str, Hunt]] = dict(
             "hung-master-stays",
             Fault.HUNG_DISK,
             changes=dict(LEAN, duration_ns=20 * S, fault_gap_ns=2 * S, lease_ms=800),
-            why_not="a whole node gives its masters to others as soon as its disk hangs: there "
-            "are two mechanisms, and one is left",
+            why_not=_DISK_ENDS_IT,
+        ),
+        _hunt(
+            "23.3",
+            "hung-keeps-masters",
+            Fault.HUNG_DISK,
+            changes=dict(LEAN, duration_ns=20 * S, fault_gap_ns=2 * S, lease_ms=800),
+            why_not=_DISK_ENDS_IT,
         ),
         _hunt("23.4", "difference-ignored", Fault.FORK, changes=FORKING),
         *(
@@ -251,9 +261,10 @@ HUNTS: Final[Mapping[str, Hunt]] = dict(
             "23.12",
             "silent-hold-places",
             Fault.RESET,
-            Fault.KILL,
-            changes=dict(SQUATTED, squatters=2, fault_gap_ns=900 * MS),
+            changes=dict(SQUATTED, squatters=2, fault_gap_ns=150 * MS, duration_ns=14 * S),
         ),
+        _hunt("23.13", "forged-witness", Fault.WORDS, Fault.KILL, changes=LYING, seeds=6),
+        _hunt("23.13", "forged-progress", Fault.WORDS, Fault.KILL, changes=LYING, seeds=6),
         _hunt("23.13", "any-round", Fault.WORDS, Fault.KILL, changes=LYING),
         *(
             _hunt("23.13", name, Fault.WORDS, Fault.KILL, changes=LYING, seeds=3, why_not=_HEALS)
@@ -363,7 +374,9 @@ HUNTS: Final[Mapping[str, Hunt]] = dict(
         _hunt(
             "topics",
             "topics-unknown-elsewhere",
-            changes=dict(LEAN, namers=1, client_think_ns=50 * MS),
+            changes=dict(
+                LEAN, namers=1, client_think_ns=50 * MS, delay_min_ns=50_000, delay_max_ns=80 * MS
+            ),
             why_not="a follower hears of a change in less time than a client needs to ask it",
         ),
     ]

@@ -3,17 +3,20 @@
 from collections.abc import Mapping
 from typing import Final
 
+from broker.disk_watch import DiskWatch
 from broker.handlers.records.produce import Produce
 from broker.handlers.topics import known_names, registry_changes
 from broker.transfer import driver
 from broker.transfer.driver import CatchingUp
-from paxos.changes import doubt, rejoin
+from paxos.changes import doubt, rejoin, witness
+from paxos.learner import Learner
 from runtime.clients.clients import Clients
 from runtime.clients.gate import Gate
 from runtime.disk.log_server import LogServer
 from runtime.membership import local_records
 from runtime.membership.quorum_contact import QuorumContact
 from runtime.network.channel import Channel
+from runtime.shell import Shell
 from runtime.system.memory import ClientRoom
 from runtime.upkeep.damaged_batches import DamagedBatches
 from simulator.mutants.planting import Mutant, mutant
@@ -48,7 +51,7 @@ PLANTED: Final[Mapping[str, Mutant]] = {
             _HEARD,
             "return [node for node, at in answered.items() if boot_ns - at < ANSWER_LASTS_NS]",
         ),
-        tests="tests/runtime/membership/test_quorum_contact.py",
+        tests="tests/runtime/membership/test_contact.py",
     ),
     "mark-on-the-loop": mutant(
         "hung disks",
@@ -59,6 +62,36 @@ PLANTED: Final[Mapping[str, Mutant]] = {
             "self._mark.store(batch.end); then = None",
         ),
         tests="tests/storage/log",
+    ),
+    "hung-keeps-masters": mutant(
+        "hung disks",
+        "a node whose disk hangs keeps its masters: it renews them, and gives none away",
+        (
+            DiskWatch.look,
+            "replica.election.abstaining = health.hung or self.leaving",
+            "pass",
+        ),
+        (Shell._balance, " or self.engine.disk_health.degraded", ""),
+        tests="tests/runtime/disk/test_ailing_disk.py",
+    ),
+    "forged-witness": mutant(
+        "F3",
+        "one wrong word of a peer takes a vote: it is remembered, and believed at once",
+        (witness.note_witnessed, "replica.proposer.has_used(ballot)", "True"),
+        (
+            rejoin.on_witnessed,
+            "allegation is not None and (claims or allegation.life != life)",
+            "claims",
+        ),
+        (rejoin.on_witnessed, "claims and sender in replica.witnesses", "False"),
+        tests="tests/paxos/test_words.py",
+    ),
+    "forged-progress": mutant(
+        "F3",
+        "a wrong number of slots is believed for ever, and told to others",
+        (witness.progress_for, "learner.known_to", "learner.chosen_to"),
+        (Learner.claims_are, "self.known_to, claimed", "self.chosen_to, claimed"),
+        tests="tests/paxos/test_words.py",
     ),
     "difference-ignored": mutant(
         "ADR 39",
