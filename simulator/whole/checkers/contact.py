@@ -40,8 +40,9 @@ class Watched(Protocol):
 class Contact:
     def __init__(self, world: Watched) -> None:
         self._world = world
-        self._alone_since: dict[NodeId, tuple[int, int]] = {}
-        """Whose links are all cut: its life, and since when it runs without them."""
+        self._alone_since: dict[NodeId, tuple[int, int, int]] = {}
+        """Whose links are all cut: its life, how many links are cut, and since when. What a link
+        has held for seconds is taken for an answer of now (seed 11)."""
         self._apart_until: dict[tuple[NodeId, NodeId], int] = {}
         """Of two nodes the one that blames, and the other: before that it may miss its answers."""
         self._lives: dict[NodeId, int] = {}
@@ -89,9 +90,11 @@ class Contact:
         if node is None or not runs or not self._is_alone(host) or _may_lead(host):
             self._alone_since.pop(host.me, None)
             return
-        life, since = self._alone_since.setdefault(host.me, (host.life, now))
-        if life != host.life:
-            self._alone_since[host.me] = host.life, now
+        known = world.nodes.keys()
+        cut = sum(host.address in link and known >= {*link} for link in world.links.cut)
+        life, before, since = self._alone_since.setdefault(host.me, (host.life, cut, now))
+        if life != host.life or cut < before:
+            self._alone_since[host.me] = host.life, cut, now
             return
         closes_ns = max(CLOSE_NS_LEAST, world.options.lease_ms * MS - ANSWER_LASTS_NS)
         connected = len(node.clients.connections)

@@ -181,7 +181,8 @@ HUNTS: Final[Mapping[str, Hunt]] = dict(
             "23.2",
             "captives",
             Fault.CUT,
-            changes=dict(LEAN, lease_ms=800, fault_gap_ns=1_500 * MS, duration_ns=14 * S),
+            changes=dict(LEAN, lease_ms=800, fault_gap_ns=2_500 * MS, duration_ns=30 * S),
+            seeds=10,
         ),
         _hunt(
             "23.2, ADR 42",
