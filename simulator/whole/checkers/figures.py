@@ -3,7 +3,8 @@
 I11: a node that knows that its disk hangs is master of nothing for longer than a lease. `votes`:
 where no node has lost anything of its disk, none gives up its vote. `waste`: nobody is sent the
 same entries of a log again and again in one life. `unready`: where nothing hurts them nodes go on
-knowing their masters. `numbers`: at the end nobody believes in slots that there are not, or uses ballots up.
+knowing their masters. `numbers`: at the end nobody believes in slots that there are not, or uses
+ballots up.
 """
 
 from collections import Counter
