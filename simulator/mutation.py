@@ -42,6 +42,8 @@ NICENESS: Final = 10
 UNJUDGED: Final = {**STATES, **MEMBERS}
 """The specification knows of no checkpoints: worlds with them have the other checkers alone."""
 REPORT: Final = Path("docs/mutants.md")
+WHOLE: Final = "## In worlds of whole nodes"
+"""What follows is written by simulator.whole.hunts."""
 CHECKERS: Final = {
     "I1": "I1 one value per ballot",
     "I2": "I2 one value chosen",
@@ -290,7 +292,9 @@ def main() -> int:
         findings[finding.name] = finding
         print(row(finding), flush=True)
         if findings.keys() == MUTANTS.keys():
-            REPORT.write_text(report([findings[name] for name in MUTANTS]))
+            kept = REPORT.read_text().partition(WHOLE)[2] if REPORT.exists() else ""
+            text = report([findings[name] for name in MUTANTS])
+            REPORT.write_text(text + (f"\n{WHOLE}{kept}" if kept else ""))
     return 0 if all(one.caught for one in findings.values()) else 1
 
 

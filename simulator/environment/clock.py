@@ -56,6 +56,11 @@ class Clock:
         self.offset_ns, self._drift_ppm, self._since_ns = offset_ns, drift_ppm, true_ns
         self._read_at = -1
 
+    def stand_still(self, true_ns: int, ns: int) -> None:
+        """Neither clock goes on for so long; nobody reads them meanwhile."""
+        self.step(true_ns, self.offset_ns - ns)
+        self._boot_base_ns += ns
+
     def reboot(self, true_ns: int) -> None:
         self._boot_base_ns = true_ns + true_ns * self._boot_ppm // _MILLION
         self._read_at = -1

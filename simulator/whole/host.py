@@ -14,6 +14,7 @@ from coordinator.model import GroupNotice
 from node import Node, begin
 from paxos.entry import Entry
 from paxos.ids import MS, GroupId, NodeId, Slot
+from paxos.messages import Message
 from runtime.balancing.draining import DRAIN_S, STEP_S, Draining
 from runtime.config.config import Config
 from runtime.membership.handshake import FORMAT, Hello
@@ -54,6 +55,10 @@ class Watching(Protocol):
         """A coordinator says something of its groups."""
         ...
 
+    def taught(self, to: NodeId, message: object) -> None:
+        """A node sends a peer what it has missed."""
+        ...
+
     def reached(self, frame: memoryview) -> None:
         """A client's request has come to a node."""
         ...
@@ -85,6 +90,8 @@ class Host:
         self.version = 0
         """Of the program that it is booted with: links to those with another one are refused."""
         self._stopping = False
+        self.spoil: Callable[[NodeId, Message], Message] = lambda _to, message: message
+        """What it tells a peer instead."""
         self.may_be_refused = False
         """Somebody has put an old directory in the place of its own."""
         world.lan.hosts[self.address] = self
@@ -282,6 +289,16 @@ class _WatchedNode(Node):
         super()._wire()
         fields = attrs.asdict(self.peers._hello, recurse=False)
         self.peers._hello = _Greeting(**fields, ahead_of=self._host.ahead_of)
+        send, send_bulk = self.peers.send, self.peers.send_bulk
+        self.peers.send = lambda to, message: send(  # type: ignore[method-assign]
+            to, self._host.spoil(to, message)
+        )
+
+        def teach(to: NodeId, message: Message) -> None:
+            self._host.world.taught(to, message)
+            send_bulk(to, message)
+
+        self.peers.send_bulk = teach  # type: ignore[method-assign]
 
     def _wire_clients(self) -> None:
         super()._wire_clients()

@@ -121,6 +121,9 @@ class Membership(Strikes):
             return
         self._note("lost directory", host.me)
         self._world.statistics["directories lost"] += 1
+        self.empty(host)
+
+    def empty(self, host: Host) -> None:
         self._put(host, {})
 
     def _copy(self, host: Host) -> None:

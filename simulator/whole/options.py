@@ -45,10 +45,16 @@ class Fault(Enum):
     OTHER_VERSION = "a node is started with another version"
     WRONG_CLOCK = "a wall clock is far off"
     CUT_TAKER = "a new master is cut off as it takes its group"
+    FREEZE = "a machine stands still"
+    WORDS = "a node says wrong numbers"
+    FORK = "a node's log differs"
 
 
 FIRST: Final = tuple(Fault)[: tuple(Fault).index(Fault.PLACES) + 1]
 """Drawn from the first dice; those behind them came later."""
+LATER: Final = tuple(Fault)[len(FIRST) : tuple(Fault).index(Fault.CUT_TAKER) + 1]
+LATEST: Final = tuple(Fault)[len(FIRST) + len(LATER) :]
+"""Not drawn: planted bugs are looked for with them."""
 
 
 @attrs.frozen(kw_only=True)
@@ -92,6 +98,14 @@ class WholeOptions:
     families: tuple[str, ...] = ()
     """Producers that behave as well-known ones do (simulator.whole.clients.families)."""
     liars: int = 0
+    vandals: int = 0
+    """Clients whose batches cannot be read."""
+    squatters: int = 0
+    """Clients that hold connections, and requests that do not end."""
+    namers: int = 0
+    """Clients that make topics and ask for them at other nodes."""
+    tight: bool = False
+    """Limits are so low that clients meet them."""
     patience_ms: int = 1_500
     """So long producers wait for an answer. Clients wait for 30 s: only who waits for longer
     than a node waits for another one hears what it makes of that."""
@@ -126,7 +140,7 @@ def draw(seed: int) -> WholeOptions:
         duration_ns=between(d, 40_000, 60_000) * MS,
         recovery_ns=20_000 * MS,
         faults=frozenset(fault for fault in FIRST if d.random() < share)
-        | frozenset(fault for fault in Fault if fault not in FIRST and more.random() < share),
+        | frozenset(fault for fault in LATER if more.random() < share),
         fault_gap_ns=between(d, 500, 4_000) * MS,
         delay_min_ns=between(d, 50, 300) * 1_000,
         delay_max_ns=between(d, 400, 8_000) * 1_000,

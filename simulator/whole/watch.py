@@ -19,6 +19,8 @@ from simulator.checkers.partition_logs import PartitionLogs
 from simulator.clients.kafka_client import TOPIC
 from simulator.environment.loop import Loop
 from simulator.environment.violation import Violation
+from simulator.whole.checkers.contact import Contact
+from simulator.whole.checkers.figures import Figures
 from simulator.whole.host import Host
 from simulator.whole.links import WorldLinks
 from simulator.whole.options import FIRST, Fault, WholeOptions
@@ -85,6 +87,7 @@ class Watch:
         self.longest_ns = 0
         """Of all holes."""
         self._counts_holes = world.options.faults <= COUNTED
+        self._contact, self.figures = Contact(world), Figures(world)
 
     def start(self) -> None:
         self._look()
@@ -97,6 +100,8 @@ class Watch:
         for host in world.nodes.values():
             if host.node is not None:
                 check_accounts(host)
+        self._contact.look()
+        self.figures.look()
         self._find_fault()
         if self._counts_holes or world.healed_ns is not None:
             self._look_for_holes()
@@ -197,6 +202,12 @@ def check_accounts(host: Host) -> None:
         raise Violation(
             f"account: node {host.me} counts {memory.requests} and {memory.answers} bytes of "
             f"requests and answers, its clients have {requests} and {answers}"
+        )
+    begun = sum(0 if client.channel is None else client.channel.holds_bytes for client in clients)
+    if memory.frames != begun:
+        raise Violation(
+            f"account: node {host.me} counts {memory.frames} bytes of requests that have begun, "
+            f"its clients hold {begun}"
         )
     most = memory.incoming_max + len(clients) * ONE_READ_BYTES
     if memory.incoming > most or memory.incoming < 0:

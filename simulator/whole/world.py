@@ -53,7 +53,10 @@ from simulator.environment.trace import Trace
 from simulator.environment.violation import Violation
 from simulator.whole.calls import StreamCalls
 from simulator.whole.clients.liar import Liar
+from simulator.whole.clients.namer import Namer
 from simulator.whole.clients.producing import FamilyProducer
+from simulator.whole.clients.squatter import Squatter
+from simulator.whole.clients.vandal import Vandal
 from simulator.whole.damage import Damage
 from simulator.whole.deaths import WholeDeaths
 from simulator.whole.disk import SimDisk
@@ -64,13 +67,14 @@ from simulator.whole.membership import Membership
 from simulator.whole.nemesis import Nemesis
 from simulator.whole.operations import Moves, Operations
 from simulator.whole.options import Fault, WholeOptions
+from simulator.whole.strikes.machines import Machines
 from simulator.whole.watch import Watch
 from storage.errors import DirectoryRefused, DiskFull, StorageError, StorageFailed, WalDamaged
 
 CLUSTER: Final = "simulated"
 ADMIN, READER, PRODUCERS, MEMBERS, WRITERS = 100, 101, 110, 120, 130
 OPERATORS, PIPELINERS, REBORN, TRIMMER, KEYED = 140, 160, 102, 103, 104
-OF_FAMILIES, LIARS = 180, 190
+OF_FAMILIES, LIARS, VANDALS, SQUATTERS, NAMERS = 180, 190, 192, 194, 196
 LATE_NS: Final = 15_000 * MS
 """So long what a client sent may be held by a link, or a stopped process, and come then."""
 RESTART_NS: Final = 500 * MS
@@ -80,7 +84,16 @@ TOLD_NS: Final = 1_500 * MS
 """What was chosen so long ago every member has applied."""
 PROGRESS_MIN: Final = 3
 OF_DAMAGE: Final = ("UnreadableError", "ColdDamaged")
-MIB: Final = 1 << 20
+KIB, MIB = 1 << 10, 1 << 20
+TIGHT: Final = {
+    "connections_max": 60,
+    "connections_per_ip_max": 60,
+    "frame_bytes_max": 256 * KIB,
+    "pending_bytes_per_group": 128 * KIB,
+    "pending_bytes_per_node": 512 * KIB,
+    "answer_bytes_per_node": MIB,
+    "peer_queue_bytes": 2 * MIB,
+}
 RETENTION_CHECK_MS, COMPACT_CHECK_MS = 1_000, 1_000
 
 
@@ -127,7 +140,8 @@ class World:
         self.membership = Membership(self)
         damage = Damage(self, self.membership)
         self.watch = Watch(self)
-        self.strikes = (self.nemesis, self.operations, self.membership, damage, Moves(self))
+        others = damage, Moves(self), Machines(self, self.membership)
+        self.strikes = (self.nemesis, self.operations, self.membership, *others)
 
     def _host(self, node: NodeId) -> Host:
         options, seed = self.options, self.options.seed
@@ -173,6 +187,9 @@ class World:
                 for number, family in enumerate(options.families)
             ),
             *(Liar(world, LIARS + number) for number in range(options.liars)),
+            *(Vandal(world, VANDALS + number) for number in range(options.vandals)),
+            *(Squatter(world, SQUATTERS + number) for number in range(options.squatters)),
+            *(Namer(world, NAMERS + number) for number in range(options.namers)),
         ]
 
     # -- what its parts ask for ---------------------------------------------------------------
@@ -225,7 +242,7 @@ class World:
                 replace_after_s=600 if Fault.DAMAGE in options.faults else options.replace_after_s,
             ),
             broker=BrokerSection(retention_ms=-1),  # records carry no times of this world
-            limits=LimitsSection(tail_bytes=options.tail_bytes),
+            limits=limits(options),
         )
 
     def journal(self, node: NodeId) -> Journal:
@@ -247,6 +264,9 @@ class World:
 
     def group_told(self, node: NodeId, group: GroupId, notice: GroupNotice) -> None:
         self.deaths.told(notice)
+
+    def taught(self, to: NodeId, message: object) -> None:
+        self.watch.figures.taught(to, message)
 
     def reached(self, frame: memoryview) -> None:
         self.deaths.reached(frame)
@@ -288,6 +308,10 @@ class World:
         rest = {key: value for key, value in line.items() if key not in ("time", "event", "level")}
         self.trace.note(self.loop.now_ns, f"n{node}", event, rest)
         self.statistics[f"said: {event}"] += 1
+        try:
+            self.watch.figures.said(node, event, rest)
+        except Violation as wrong:
+            self.wrong = self.wrong or wrong
         if node == self.membership.victim and any(one in text for one in OF_DAMAGE):
             return  # told with its traceback, and answered as what it is
         if event == "request handler failed" or "trace" in line:
@@ -370,6 +394,7 @@ class World:
 
     def _check_copies(self, due: dict[GroupId, int]) -> None:
         """Every member has applied everything but the latest."""
+        self.watch.figures.at_the_end(due)
         for host in self.staying():
             assert host.node is not None
             for group, replica in host.node.multi.replicas.items():
@@ -402,6 +427,14 @@ class World:
         statistics["dead members found out"] = self.deaths.gone_count
         statistics["events"] = self.loop.events
         statistics["longest hole, ms, summed"] = self.watch.longest_ns // MS
+
+
+def limits(options: WholeOptions) -> LimitsSection:
+    """`tight`: below what a configuration allows, for the same reason."""
+    section = LimitsSection(tail_bytes=options.tail_bytes)
+    for name, value in TIGHT.items() if options.tight else ():
+        object.__setattr__(section, name, value)
+    return section
 
 
 def small_log(section: StorageSection, segment_bytes: int) -> StorageSection:

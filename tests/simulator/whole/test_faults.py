@@ -4,10 +4,10 @@ import pytest
 
 from paxos.ids import MS
 from simulator.mutants.planting import plant
+from simulator.whole.hunts.hunting import small
 from simulator.whole.mutants import MUTANTS
 from simulator.whole.options import Fault
 from simulator.whole.swarm import run_world
-from tests.simulator.whole.test_worlds import small
 
 S = 1_000 * MS
 PLAIN = dict(operators=0, pipeliners=0, consumers=0)

@@ -5,11 +5,11 @@ import pytest
 from paxos.ids import MS
 from simulator.environment.violation import Violation
 from simulator.mutants.planting import plant
+from simulator.whole.hunts.hunting import small
 from simulator.whole.mutants import MUTANTS
 from simulator.whole.options import Fault
 from simulator.whole.swarm import run_world
 from simulator.whole.world import World
-from tests.simulator.whole.test_worlds import small
 
 ALONE = dict(operators=0, consumers=0, families=(), liars=0, pipeliners=0, writers=0)
 ALONE |= dict(reborn=False, trimmed=False, compacted=False)

@@ -1,0 +1,1 @@
+"""What is looked at all the time in worlds of whole nodes, beside simulator.whole.watch."""

@@ -1,0 +1,1 @@
+"""Strikes that came later than those of simulator.whole.nemesis and its neighbours."""
