@@ -24,11 +24,11 @@ class Acceptor:
     voting: bool = True
     votes_bytes: int = 0
     recorded: Slot = SLOT_ZERO
-    """The applied prefix as our records tell it: a restart does not fall behind this.
+    """The applied prefix that our records prove: no restart falls behind it.
 
-    Lemma (ADR 4, "Why the others must pass the bar"): a member that told a forgetful one that it
-    has applied a slot must answer Behind to whoever prepares from there, in every later life. So it
-    tells this, and not what it has applied: a record that is not written yet proves nothing.
+    Lemma (ADR 4, "Why the others must pass the bar"): a member that has told a rejoining one that
+    it applied a slot must answer Behind to every Prepare from there, in every later life. So it
+    reports this slot and not `Learner.applied`: a record that is not written yet proves nothing.
     """
 
     def promise_own(self, ballot: Ballot, step: Step) -> None:
@@ -46,7 +46,7 @@ class Acceptor:
         if ballot < self.promised:
             step.after.append(Send(sender, Nack(group, ballot, self.promised)))
             return False
-        if prepare.start <= applied:  # its votes are forgotten; not to promise is always legal
+        if prepare.start <= applied:  # its votes are forgotten; refusing is always legal
             step.before.append(Send(sender, Behind(group, ballot, applied)))
             return False
         self.promised = ballot
@@ -99,7 +99,7 @@ class Acceptor:
         return any(entry.kind == EntryKind.CONFIG for _, entry in self.votes.values())
 
     def forget(self, slot: Slot) -> Vote | None:
-        """Drop the vote of a slot that is being applied."""
+        """Drop the vote of a slot that is being applied, and return it."""
         vote = self.votes.pop(slot, None)
         if vote is not None:
             self.votes_bytes -= vote[1].size
@@ -114,7 +114,7 @@ class Acceptor:
         self.voting = False
 
     def vote_again(self, floor: Ballot) -> None:
-        """What was forgotten can do no harm any more, if nothing below `floor` is promised."""
+        """Whatever was forgotten does no harm, provided that nothing below `floor` is promised."""
         assert floor >= self.promised
         self.promised, self.voting = floor, True
 

@@ -24,13 +24,16 @@ class BaseError(ValueError):
 
 @attrs.frozen(kw_only=True)
 class Base:
-    """The replicated part of a replica after `slot`; equal on every member at the same slot."""
+    """The replicated part of a replica after `slot`; equal on every member at the same slot.
+
+    The fields from `holder` on are those of `paxos.lease.Lease`.
+    """
 
     slot: Slot
     chain: int
     members: tuple[NodeId, ...]
     configured: Slot
-    """The Config that made them members, 0: they are the founders."""
+    """Slot of the Config that made them the members; 0 if they are the first ones."""
     holder: NodeId
     incarnation: Incarnation
     ver: Slot

@@ -15,7 +15,7 @@ from paxos.entry import Entry
 from paxos.ids import SLOT_ZERO, Slot
 
 REMEMBERED_SLOTS: Final = 4096
-"""A member that is further behind is compared when it has come closer."""
+"""How far back hashes are remembered. A member further behind is compared once it is closer."""
 
 
 def _remembered() -> "array[int]":
@@ -33,7 +33,7 @@ class ChainHash:
     """A ring: the value after a slot is at the slot's number modulo the length."""
 
     def begin_after(self, slot: Slot, value: int) -> None:
-        """The entries up to `slot` are not known, but for their hash."""
+        """Go on from a checkpoint: only the hash of the entries up to `slot` is known."""
         self.value = value
         self.slot = self.start = slot
         self._recent = _remembered()

@@ -43,7 +43,7 @@ from paxos.messages import (
 FORMAT: Final = 3
 ENTRIES_MAX: Final = 4096
 BALLOTS_KEPT: Final = 4096
-"""Nearly every message of a group carries the same one: a group's ballot is made once."""
+"""Decoded ballots in the cache: nearly every message of a group carries the same one."""
 REASON_BYTES_MAX: Final = 200
 
 
@@ -193,7 +193,7 @@ def decode_all(frame: memoryview) -> Iterator[Message]:
         code, size = _HEAD.unpack_from(frame, at)
         at += _HEAD.size
         if size > end - at:
-            raise PeerError(f"a message says {size} bytes, {end - at} are left")
+            raise PeerError(f"a message claims {size} bytes, {end - at} are left")
         decoder = _DECODERS.get(code)
         if decoder is None:
             raise PeerError(f"unknown message type {code}")
@@ -293,7 +293,7 @@ def _count(count: int, left: int, least: int) -> None:
 
 def _take(body: memoryview, at: int, size: int) -> memoryview:
     if not 0 < size <= ENTRY_BYTES_MAX or size > len(body) - at:
-        raise PeerError(f"an entry says {size} bytes, {len(body) - at} are left")
+        raise PeerError(f"an entry claims {size} bytes, {len(body) - at} are left")
     return body[at : at + size]
 
 
@@ -351,7 +351,7 @@ def _decode_steal_abort(body: memoryview) -> StealAbort:
     group, lease_ver, size = _STEAL_ABORT.unpack_from(body)
     reason = body[_STEAL_ABORT.size :]
     if len(reason) != size or size > REASON_BYTES_MAX:
-        raise PeerError(f"a reason says {size} bytes, {len(reason)} are left")
+        raise PeerError(f"a reason claims {size} bytes, {len(reason)} are left")
     return StealAbort(GroupId(group), _bound(lease_ver), str(reason, "utf-8"))
 
 

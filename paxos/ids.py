@@ -1,4 +1,4 @@
-"""Names of things: nodes, groups, slots, ballots, incarnations, and what time it is.
+"""Types for identifiers (node, group, slot, ballot, incarnation) and for clock readings.
 
 Glossary: docs/glossary.md. A ballot is a NamedTuple because `<` is on every message's path.
 """
@@ -33,7 +33,7 @@ class Ballot(NamedTuple):
 
 BALLOT_ZERO: Final = Ballot(0, NOBODY)
 ROUND_MAX: Final = 1 << 62
-"""Counting never comes near it. A higher round is a lie, and its successor would fit no record."""
+"""Counting never gets near it. A higher round is false, and the next would not fit a record."""
 
 
 class Now(NamedTuple):

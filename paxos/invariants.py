@@ -1,6 +1,6 @@
 """What must be true of one replica after every event: cheap assertions about its own state.
 
-The simulator calls this after each event, and scenario tests do. Whatever concerns several nodes
+The simulator and the scenario tests call this after each event. Whatever concerns several nodes
 (agreement, one master at a time) is for the simulator's checkers.
 """
 
@@ -11,7 +11,7 @@ from paxos.state.handover import Stage
 
 
 def check(replica: Replica, now: Now) -> None:
-    """Raises AssertionError where the replica contradicts itself."""
+    """Raise AssertionError if the replica contradicts itself."""
     _check_acceptor(replica)
     _check_proposer(replica)
     _check_learner(replica)

@@ -16,8 +16,8 @@ class Learner:
     known_to: Slot = SLOT_ZERO
     """The highest slot that we know to be chosen: we have its entry, or a state that covers it."""
     chosen_to: Slot = SLOT_ZERO
-    """... or that somebody claims is chosen. We never repeat such a claim to others: a wrong number
-    must neither spread nor outlive the message that corrects it."""
+    """The highest slot that we know, or a peer claims, to be chosen. We never repeat a claim: a
+    wrong number must neither spread nor outlive the message that corrects it."""
 
     def note_chosen(self, slot: Slot) -> None:
         self.known_to = max(self.known_to, slot)
@@ -28,11 +28,11 @@ class Learner:
         self.chosen_to = max(self.chosen_to, slot)
 
     def claims_are(self, claimed: Slot) -> None:
-        """This is the highest of all claims that count now."""
+        """Note the highest of the claims that count now, instead of any earlier one."""
         self.chosen_to = max(self.known_to, claimed)
 
     def add(self, slot: Slot, entry: Entry) -> bool:
-        """Note a chosen entry; returns False where it is already known or applied."""
+        """Note a chosen entry; returns False if it is already known or applied."""
         self.note_chosen(slot)
         if slot <= self.applied or slot in self.chosen:
             return False

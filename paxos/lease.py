@@ -41,7 +41,7 @@ class Lease:
     """Valid renewals since the holder changed: the watchdog of a steal counts them (E21)."""
 
     def apply_be_master(self, slot: Slot, value: BeMaster, now: Now, longest_ns: int) -> bool:
-        """Apply a BeMaster; returns False where it lost the race for the version."""
+        """Apply a BeMaster; returns False if it lost the race for the version."""
         if value.prev_ver != self.ver:
             return False
         deadline = _boot_deadline(value.expires_wall_ns, now, longest_ns)
@@ -55,7 +55,7 @@ class Lease:
         return True
 
     def apply_steal(self, slot: Slot, value: Steal, now: Now, longest_ns: int) -> bool:
-        """Apply a Steal; returns False where it lost the race for the version.
+        """Apply a Steal; returns False if it lost the race for the version.
 
         A Steal without a ballot comes from an older strategy (paxos/strategies). With another node
         as target it frees the lease at once; with the holder as target it moves the expiry nearer.
@@ -96,7 +96,7 @@ class Lease:
         return self.holder == node and self.incarnation == incarnation
 
     def safely_before_expiry(self, now: Now, margin_ns: int) -> bool:
-        """What the holder asks before it acts (R12)."""
+        """The holder's check before it acts (R12)."""
         return (
             now.trusted
             and now.wall_ns < self.expires_wall_ns - margin_ns
@@ -104,7 +104,7 @@ class Lease:
         )
 
     def free(self, now: Now, margin_ns: int) -> bool:
-        """What everybody else asks before they try to become master (R12)."""
+        """The check of everybody else before they try to become master (R12)."""
         return self.holder == NOBODY or (
             now.wall_ns > self.expires_wall_ns + margin_ns
             and now.boot_ns > self.deadline_boot_ns + margin_ns

@@ -63,6 +63,8 @@ class Accept:
 
 @attrs.define(eq=False)
 class Accepted:
+    """A vote: the sender has accepted the entry of `ballot` in `slot`, and that is durable."""
+
     group: GroupId
     ballot: Ballot
     slot: Slot
@@ -70,8 +72,8 @@ class Accepted:
 
 @attrs.frozen
 class Commit:
-    """The sender itself counted a quorum at `ballot` for slots counted_from..counted_to (R17), or
-    has lost an entry that it knows to be chosen, and had it in a vote at `ballot` (testimony)."""
+    """The sender itself counted a quorum at `ballot` for slots counted_from..counted_to (R17). Or
+    it lost entries that are chosen there, and had them in votes at `ballot` (testimony.py)."""
 
     group: GroupId
     ballot: Ballot

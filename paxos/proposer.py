@@ -17,7 +17,7 @@ from paxos.quorum import is_quorum
 
 SLOT_MAX: Final = Slot(2**62)
 USED_MAX: Final = 16
-"""So many of our ballots are remembered, to tell late answers from invented ones."""
+"""How many of our ballots are remembered, to tell late answers from invented ones."""
 
 
 class Role(Enum):
@@ -75,7 +75,9 @@ class Proposer:
     lo: Slot = SLOT_ZERO
     hi: Slot = SLOT_ZERO
     next: Slot = SLOT_ZERO
+    """The slot of the next proposal."""
     recover_to: Slot = SLOT_ZERO
+    """The last slot that phase 1 found: nothing new is proposed before it is applied (R4b)."""
     in_flight: dict[Slot, InFlight] = attrs.Factory(dict)
     promises: dict[NodeId, tuple[tuple[Slot, Ballot, Entry], ...]] = attrs.Factory(dict)
     counted_to: Slot = SLOT_ZERO
@@ -108,7 +110,7 @@ class Proposer:
         return is_quorum(self.promises, self.members)
 
     def found(self) -> dict[Slot, Entry]:
-        """Per slot, the entry that was voted for at the highest ballot, of all in the promises."""
+        """Per slot, the entry of the vote at the highest ballot in all promises."""
         best: dict[Slot, tuple[Ballot, Entry]] = {}
         for votes in self.promises.values():
             for slot, ballot, entry in votes:

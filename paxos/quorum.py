@@ -11,7 +11,7 @@ def quorum_size(members: Collection[NodeId]) -> int:
 
 
 def is_quorum(voters: Collection[NodeId], members: Collection[NodeId]) -> bool:
-    """Whether `voters` (distinct) hold a majority of `members`; outsiders do not count."""
+    """Whether `voters` (distinct) are a majority of `members`; outsiders do not count."""
     count = 0
     for voter in voters:  # runs for every vote: a generator would take three times as long
         if voter in members:

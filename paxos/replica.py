@@ -2,11 +2,11 @@
 
 Theory of operation. `acceptor` decides on ballots, `proposer` owns slots under one ballot,
 `learner` orders what is chosen, `lease` says who may act. They are joined in `state/core.py`.
-`changes/` has what changes who decides: the steal, members, the way back of who has forgotten
-things. `liveness/` acts on the passing of time. This module is on top of all of them and imported
-by none: each public method takes the time and one event, hands it to the part concerned, and
-applies what is chosen. Effects are appended to a Step. Nothing here waits, reads a clock, logs, or
-rolls dice of its own.
+`changes/` has what changes who decides: the steal, new members, the return of a member that has
+forgotten promises. `liveness/` acts on the passing of time. None of them imports this module: each
+public method here takes the time and one event, hands it to the part concerned, and applies what is
+chosen. Effects are appended to a Step. Nothing here waits, reads a clock, logs, or rolls dice of
+its own.
 
 Safety rests on ballots and on the order of effects in the Step alone; clocks decide only who *acts*
 (answers clients), never what is chosen.
@@ -114,16 +114,16 @@ class Replica(Live):
     # -- checkpoints --------------------------------------------------------------------------
 
     def base(self) -> Base:
-        """What a checkpoint at the slot that is applied now has to hold for this replica."""
+        """This replica's part of a checkpoint at the slot that is applied now."""
         return snapshot.taken(self)
 
     def install(self, now: Now, base: Base, step: Step) -> bool:
-        """Go on from the state of a peer, which is durable here and in the state machine; False
-        (and nothing happens) where we are as far ourselves."""
+        """Go on from a peer's state, which is durable here and installed in the state machine;
+        False, and nothing is done, if we are at least as far already."""
         if not snapshot.install(self, now, base, step):
             return False
         self.trimmed_boot_ns = None
-        self._apply_ready(now, step)  # what follows: of a Steal, a rejoin, waiting entries
+        self._apply_ready(now, step)  # a handover, a rejoin or waiting entries may go on now
         return True
 
     # -- client commands ----------------------------------------------------------------------
@@ -142,7 +142,7 @@ class Replica(Live):
     # -- messages -----------------------------------------------------------------------------
 
     def on_message(self, now: Now, sender: NodeId, message: Message, step: Step) -> None:
-        if type(message) is not Progress:  # which wakes us where it says much
+        if type(message) is not Progress:  # `_on_progress` sees whether it is worth waking for
             self.wake()
         self._handlers[type(message)](self, now, sender, message, step)
 
@@ -150,7 +150,7 @@ class Replica(Live):
         self.see(message.ballot)
         if self.can_vote():
             taken = self.acceptor.on_prepare(sender, message, self.learner.applied, step)
-            # Even if refused, a member has promised it to itself, and will refuse what we propose.
+            # Even if we refuse, that member has promised it to itself, and will refuse our entries.
             idle = not self.suspended and not self.proposer.in_flight
             if taken or (idle and sender in self.members):
                 self._yield_to(now, message.ballot, step)
@@ -176,7 +176,7 @@ class Replica(Live):
         progress.note(self, now, sender, message.applied)
         if message.applied > self.learner.applied:
             if not self.standstill.is_dead(now.boot_ns, self.timing):
-                self.step_down(now, step)  # else a quorum without it will do: it cannot teach us
+                self.step_down(now, step)  # else try without it: it does not teach us
             asking.ask_to_learn(self, now, sender, step)
 
     def _on_accept(self, now: Now, sender: NodeId, message: Accept, step: Step) -> None:
@@ -220,7 +220,7 @@ class Replica(Live):
         before = self.learner.applied
         for offset, entry in enumerate(message.entries):
             self.learn(now, Slot(message.start + offset), entry, step)
-        # A duplicate teaches nothing, and must not ask: else questions would multiply.
+        # A duplicate teaches nothing and must not make us ask, or questions would multiply.
         if self.learner.applied > before and reached < self.peer(sender).applied:
             asking.ask_to_learn(self, now, sender, step)  # it has more
 

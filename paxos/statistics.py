@@ -11,7 +11,7 @@ from paxos.state.core import Core
 
 @attrs.frozen
 class GroupStatistics:
-    """One look at a replica, for status pages and metrics."""
+    """A snapshot of a replica."""
 
     group: GroupId
     role: Role

@@ -57,7 +57,7 @@ class LearnedRecord:
 @attrs.define(eq=False)
 class VotingRecord:
     """Whether this acceptor may vote; `floor` is the ballot below which it must never promise.
-    `applied` as in AcceptRecord, where that is to be said (paxos.changes.rewriting)."""
+    `applied` as in AcceptRecord, or 0: only paxos.changes.rewriting sets it."""
 
     group: GroupId
     voting: bool
@@ -104,7 +104,7 @@ class FetchState:
 
 @attrs.define(eq=False)
 class Step:
-    """The effects of one round, collected over all groups."""
+    """The effects of one round, collected over all groups, in the order that the module gives."""
 
     before: list[Send] = attrs.Factory(list)
     persist: list[Record] = attrs.Factory(list)

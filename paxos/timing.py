@@ -14,11 +14,11 @@ ACCEPT_AHEAD_SLOTS_MAX: Final = 4 * WINDOW_MAX
 """An acceptor ignores slots further than this beyond its applied prefix (it learns them later)."""
 
 ACCEPT_AHEAD_BYTES_MAX: Final = 48 * 1024 * 1024
-"""... and entries beyond so many undecided bytes per group. Ignoring is as legal as losing."""
+"""... and entries beyond this many undecided bytes per group. Ignoring is as legal as losing."""
 
 CHOSEN_AHEAD_MAX: Final = 4 * ACCEPT_AHEAD_SLOTS_MAX
 """A member knows of no chosen slot further than this beyond its applied prefix: it has no vote
-there, and is given entries from the end of that prefix on only."""
+there, and others send it entries only from the end of that prefix on."""
 
 SERVE_SLOTS_MAX: Final = 128
 """Entries served in one go when a member catches up. Learning a hundred of them holds up a node's
@@ -57,7 +57,7 @@ class Strategy(Enum):
 
 @attrs.frozen(kw_only=True)
 class Timing:
-    """All in nanoseconds. Defaults suit one machine room; protocol.md section 2, "Timers"."""
+    """All in nanoseconds. Defaults suit one data centre; protocol.md section 2, "Timers"."""
 
     lease_ns: int = 3_000 * MS
     renew_every_ns: int = 1_000 * MS
@@ -66,6 +66,7 @@ class Timing:
     retransmit_ns: int = 400 * MS
     """A link loses nothing while it lasts, so this only repeats what a full queue dropped."""
     drain_ns: int = 200 * MS
+    """A handover or a change of members that has waited longer for the window is called off."""
     last_commands_ns: int = 50 * MS
     """A master that lets its lease run out takes no commands in its last moments, so that what it
     has proposed is applied and answered while it still may answer."""
@@ -79,10 +80,11 @@ class Timing:
     heard_ns: int = 1_500 * MS
     """A member not heard for longer does not count towards the majority that precedes Prepare."""
     learn_patience_ns: int = 300 * MS
-    """After so long without progress a gap is filled by value: its Commit must have been lost."""
+    """A gap without progress for this long is filled by value: its Commit must have been lost."""
     learn_timeout_ns: int = 500 * MS
-    """If a Learn is not answered for so long, somebody is asked again."""
+    """If a Learn is not answered for this long, somebody is asked again."""
     window: int = 8
+    """How many slots a master may have proposed and not yet chosen."""
     strategy: Strategy = Strategy.DELEGATE
 
     def __attrs_post_init__(self) -> None:

@@ -31,7 +31,7 @@ def check(replica: Core, sender: NodeId, message: Message) -> None:
     """Refuse what is impossible.
 
     Raises:
-        PeerError: it says what.
+        PeerError: if the message has a number that no honest member sends.
     """
     rule = _RULES.get(type(message))
     if rule is not None and sender != replica.me:

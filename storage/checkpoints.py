@@ -5,10 +5,10 @@ only then gets its name, which is made durable before an older one goes. The las
 a group are kept, and the log is kept back to what the OLDER one needs: so a checkpoint that turns
 out damaged costs time at a restart and nothing else (docs/adr/0021-checkpoints.md).
 
-What is in the pieces is the state machines' matter. `needs` is the number of the segment from which
-a restart has to read the log to go on from here. Not the slot but the generation, a number that
-goes up with every file, says which is the newer one: the checkpoint of an idle group has the same
-slot each time, and still lets the log be retired further.
+The state machines decide what is in the chunks. `needs` is the number of the segment from which a
+restart has to read the log to go on from here. The generation, a number that goes up with every
+file, tells which file is newer. The slot does not: the checkpoint of an idle group has the same
+slot each time, and still lets more of the log be retired.
 
 The bytes, all numbers big-endian::
 
@@ -17,8 +17,8 @@ The bytes, all numbers big-endian::
     chunks times: bytes u32 | crc32c u32 | the chunk
     crc32c u32 of all chunks with their heads | magic 8s
 
-A chunk's checksum begins with that of the header, and goes on over its number, length and bytes: no
-chunk of another file, or from another place of this one, is taken for it.
+A chunk's checksum continues that of the header over the chunk's number, length and bytes: no chunk
+of another file, or from another place in this one, is taken for it.
 """
 
 import struct
@@ -39,8 +39,8 @@ GENERATIONS: Final = 2
 CHUNK_BYTES_MAX: Final = 1 << 30
 CHUNKS_MAX: Final = 1 << 24
 SYNC_EVERY_BYTES: Final = 1 << 20
-"""Written and made durable in such pieces, so that the log's own fdatasync never queues behind a
-whole checkpoint."""
+"""Written and made durable in pieces of this size, so that the log's own fdatasync never queues
+behind a whole checkpoint."""
 
 SUFFIX: Final = ".ckpt"
 TEMPORARY_SUFFIX: Final = ".ckpt.tmp"
@@ -53,7 +53,7 @@ _CHUNK_SEED: Final = struct.Struct(">II")
 _END: Final = struct.Struct(">I8s")
 HEADER_BYTES: Final = _HEADER.size + _CHECKSUM.size
 HEADER_BYTES_MAX: Final = 4096
-"""Of any version."""
+"""The longest header of any format version."""
 
 
 class CheckpointDamaged(StorageError):
@@ -62,7 +62,7 @@ class CheckpointDamaged(StorageError):
 
 @attrs.frozen(order=True)
 class CheckpointName:
-    """In the order of age within a group."""
+    """Sorts by age within a group."""
 
     group: GroupId
     generation: int
@@ -73,7 +73,7 @@ class CheckpointName:
 
 
 def checkpoint_name(name: str) -> CheckpointName | None:
-    """What a file's name says; None if it is not a checkpoint's."""
+    """Parse a file's name; None if it is not a checkpoint's."""
     parts = name.removeprefix("checkpoint-").removesuffix(SUFFIX).split("-")
     if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
         return None
@@ -113,14 +113,14 @@ class CheckpointHeader:
 
 @attrs.frozen(kw_only=True)
 class Checkpoint:
-    """The newest generation that is intact. `lost`: there were some, and none of them is."""
+    """A group's newest intact generation. `lost`: there are files, but none of them is intact."""
 
     group: GroupId
     slot: Slot
     needs: int
     chunks: tuple[bytes, ...]
     damaged: tuple[str, ...] = ()
-    """Files of this group that are not what was written."""
+    """Names of the group's damaged files."""
 
     @property
     def lost(self) -> bool:
@@ -128,7 +128,7 @@ class Checkpoint:
 
 
 class CheckpointFiles:
-    """Thread-safe. One of them is written at a time."""
+    """The checkpoints of a data directory. Thread-safe; one file is written at a time."""
 
     def __init__(self, disk: Disk, identity: Identity) -> None:
         self._disk, self._identity = disk, identity
@@ -194,7 +194,7 @@ class CheckpointFiles:
             return name in self._kept.get(name.group, [])
 
     def needs_of(self, name: CheckpointName) -> int | None:
-        """What one file says it needs; None: its header is damaged."""
+        """The segment that one file needs; None if its header is damaged."""
         needs = self._needs.get(name)
         if needs is None:
             try:
@@ -264,14 +264,14 @@ class CheckpointFiles:
         file.sync()
 
     def _remove_old(self, group: GroupId) -> None:
-        """All generations but the last two that are not known to be damaged."""
+        """Remove all generations but the last two that are not known to be damaged."""
         kept = self._intact(group)[-GENERATIONS:]
         with self._lock:
             old = [one for one in self._kept[group] if one not in kept]
         self._remove(old)
 
     def remove(self, group: GroupId) -> None:
-        """All generations of a group that this node keeps no more, durably."""
+        """Durably remove all generations of a group that this node no longer has."""
         with self._save_lock:
             with self._lock:
                 names = list(self._kept.get(group, []))
@@ -283,7 +283,7 @@ class CheckpointFiles:
             self._disk.remove(name)
 
     def _remove(self, names: list[CheckpointName]) -> None:
-        """The oldest first, each durably before the next: a crash never leaves only an old one."""
+        """Oldest first, each durably before the next: a crash never leaves only an old one."""
         for name in names:
             with self._lock:  # before the file is gone: other threads open what is kept
                 kept = self._kept[name.group]
@@ -302,7 +302,7 @@ class CheckpointFiles:
 
         Raises:
             DirectoryRefused: a file is another node's or cluster's, or of another format version.
-            StorageFailed: the disk fails in another way than by having lost something.
+            StorageFailed: the disk fails other than by having lost data.
         """
         with self._lock:
             names = list(self._kept.get(group, []))
@@ -330,9 +330,9 @@ class CheckpointFiles:
         return Checkpoint(group=group, slot=Slot(0), needs=0, chunks=(), damaged=tuple(damaged))
 
     def check(self, name: str) -> str | None:
-        """Read a file again: what is wrong with it, None if nothing is. Any thread.
+        """Read a file again; returns what is wrong with it, or None. Any thread.
 
-        A file that was replaced meanwhile is in order.
+        A file that was replaced meanwhile counts as intact.
         """
         found = checkpoint_name(name)
         assert found is not None, f"{name} is no checkpoint"
@@ -350,7 +350,7 @@ class CheckpointFiles:
         file = self._disk.open(str(name))
         header = _read_header(file, name)
         _check_owner(str(name), header, self._identity)
-        self._needs[name] = header.needs  # who asks for it later must not wait for the disk
+        self._needs[name] = header.needs  # so that `needs` does not wait for the disk later
         return header, read_chunks(file, header)
 
 
@@ -359,7 +359,7 @@ def _temporary_name(group: GroupId) -> str:
 
 
 class _PacedFile:
-    """Writing one piece after the other, made durable every now and then."""
+    """Writes sequentially, and makes the data durable every SYNC_EVERY_BYTES."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -397,7 +397,7 @@ def _read_header(file: File, name: CheckpointName) -> CheckpointHeader:
 
 
 def decode_checkpoint_header(data: bytes) -> CheckpointHeader | None:
-    """Later versions keep what is here where it is, and the checksum at the header's end."""
+    """None if it is damaged. Later versions keep these fields in place, and the checksum last."""
     if len(data) < HEADER_BYTES or not data.startswith(_MAGIC):
         return None
     _, _, size, *_ = _HEADER.unpack_from(data)
@@ -429,10 +429,10 @@ def _check_owner(name: str, header: CheckpointHeader, identity: Identity) -> Non
 
 
 def read_chunks(file: File, header: CheckpointHeader) -> list[bytes]:
-    """All chunks, each proved to be the one that was written.
+    """All chunks, each of them verified.
 
     Raises:
-        CheckpointDamaged: something is not.
+        CheckpointDamaged: something is not what was written.
     """
     size = file.size()
     seed = whole = crc32c(header.encode())

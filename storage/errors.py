@@ -1,11 +1,11 @@
-"""What can go wrong with a node's files. Each class is one answer of the shell.
+"""What can go wrong with a node's files. The shell reacts differently to each class.
 
 `StorageFailed`: the disk failed a write or an fsync; never retried, because after a failed fsync
 the kernel may have dropped the very pages that a second fsync would then report as safe
-("fsyncgate", PostgreSQL 2018). `DiskFull` is the part of it that an operator can mend.
-`WalDamaged`: what is on the disk is not what was written; a read that meets it is not answered, a
-restart raises it only where it cannot tell what was lost. `DirectoryRefused`: the files are fine,
-but not ours to use.
+("fsyncgate", PostgreSQL 2018). `DiskFull` is the case that an operator can remedy.
+`WalDamaged`: the disk does not hold what was written; a read that meets it is not answered, and a
+restart raises it only if it cannot tell what was lost. `DirectoryRefused`: the files are fine, but
+not ours to use.
 """
 
 import errno
@@ -15,7 +15,7 @@ from paxos.ids import GroupId, Slot
 from storage.format import Place, place_of, segment_number
 
 UNREADABLE: Final = (errno.EIO, errno.EBADMSG, errno.EUCLEAN)
-"""What a disk, or a file system with checksums, answers where it has lost what was written."""
+"""What a disk, or a file system with checksums, answers when it has lost what was written."""
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -34,14 +34,14 @@ class StorageFailed(StorageError):
 
 
 class DiskFull(StorageFailed):
-    """No space (ENOSPC, EDQUOT). From `prepare_next` it costs nothing yet: free space and go on."""
+    """No space (ENOSPC, EDQUOT). From `prepare_next` it is harmless: free space and go on."""
 
 
 class NoSegment(StorageError):
     """The disk is too full for the next segment's file.
 
-    Nothing of the batch was written behind the border, so the same batch may be written again once
-    there is room; that cannot be said of a write that failed.
+    Nothing of the batch was written beyond the border, so the same batch may be written again once
+    there is room. That is not true of a write that failed.
     """
 
     def __init__(self, full: DiskFull) -> None:
@@ -52,7 +52,7 @@ class NoSegment(StorageError):
 class WalDamaged(StorageError):
     """The log does not hold what was written to it; `file` and `byte` say where.
 
-    `group` and `slot` are given where they are known, for a repair from peers.
+    `group` and `slot` are given if known, for a repair from peers.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class WalDamaged(StorageError):
 
 
 class ColdDamaged(StorageError):
-    """Cold data of a partition from offset `base` to `end` is not what was written."""
+    """A partition's cold data from offset `base` to `end` is not what was written."""
 
     def __init__(self, uid: int, base: int, end: int, file: str, byte: int) -> None:
         super().__init__(

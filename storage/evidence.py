@@ -1,7 +1,7 @@
-"""The files of a group whose log differs from its peers', kept from being tidied away.
+"""Keeps the files of a group whose log differs from its peers' from being removed.
 
-Links, not copies: it is done at once, and costs what the log would have let go. Once for a group:
-what came first is what somebody will want to look at.
+They are linked, not copied: that is quick, and costs only the space that would have been freed. It
+is done once per group: what came first is what somebody will want to look at.
 """
 
 import os
@@ -22,10 +22,10 @@ def evidence_name(group: GroupId) -> str:
 
 
 def keep_evidence(directory: Path, group: GroupId) -> str:
-    """Returns the name of the folder, within the node's directory.
+    """Link the files into a folder; returns its name, within the node's directory.
 
     Raises:
-        StorageFailed: the disk fails, or knows no links.
+        StorageFailed: the disk fails, or does not support links.
     """
     name = evidence_name(group)
     folder = directory / name
@@ -41,7 +41,7 @@ def keep_evidence(directory: Path, group: GroupId) -> str:
 
 
 def _is_evidence(name: str, group: GroupId) -> bool:
-    """Segments are of all groups; of checkpoints only the group's own are."""
+    """All segments, for they hold records of all groups, but only the group's own checkpoints."""
     checkpoint = checkpoint_name(name)
     of_it = checkpoint is not None and checkpoint.group == group
     return of_it or name.endswith(SEGMENT_SUFFIX) or name == IDENTITY_NAME

@@ -2,7 +2,7 @@
 
 A segment file has a fixed size and is full of zeros, or of another segment's stale content, before
 it is used. It begins with one 512-byte sector, written whole or not at all, that holds this header
-twice (at byte 0 and at byte 256), because without it the records behind cannot be checked::
+twice (at byte 0 and at byte 256), because without it the records after it cannot be checked::
 
     magic 8s | version u32 | header bytes u32 | number u64 | size u64 | previous end u64
     | oldest u64 | seed u32 | node i32 | incarnation i64 | cluster 64s | crc32c u32 | zeros
@@ -18,12 +18,12 @@ Then come records, without padding, none of them across the border of a segment:
     | ballot round i64 | slot u64 | applied u64 | payload
 
 Both checksums begin with the segment's seed at the magic; the second ends with the header, and the
-first goes on over the payload. So the second costs nothing but its bytes, and says of a record with
-a damaged payload whose it was and where the next one begins.
+first goes on over the payload. So the second costs nothing but its bytes, and tells for a record
+with a damaged payload whose it was and where the next one begins.
 
-A record is what it claims to be only at its own `offset`, in its own segment (the seed), behind its
-very predecessor: stale content of a recycled file, a block written to the wrong place, or a record
-that a client has smuggled into a payload is never taken for one. `synced` is a place below which
+A record is valid only at its own `offset`, in its own segment (the seed), after its very
+predecessor: stale content of a recycled file, a block written to the wrong place, or a record that
+a client has smuggled into a payload is never taken for one. `synced` is a place below which
 everything was durable when the record was made: a bad record there is damage, not a torn tail.
 
 All numbers are big-endian. A *place* is one integer: segment number << 32 | byte offset; places
@@ -42,7 +42,7 @@ Place: TypeAlias = int
 """A position in the log: segment number << 32 | byte offset in the segment's file."""
 
 FORMAT_VERSION: Final = 3
-"""3: what is left of the log may begin above a checkpoint, of which version 2 knows nothing."""
+"""3: what is left of the log may begin above a checkpoint, which version 2 does not know."""
 READABLE_VERSIONS: Final = (2, 3)
 SEGMENT_SUFFIX: Final = ".wal"
 SEGMENT_HEADER_BYTES: Final = 512
@@ -58,29 +58,29 @@ VOTING: Final = 4
 STATE: Final = 5
 """Written by the log itself at the head of a segment: what a group had promised before it, so that
 older segments can be retired. slot = highest slot recorded before; payload = the voting floor.
-Elsewhere with one of two flags, see there."""
+Elsewhere it carries FLAG_SKIP or FLAG_FORGOTTEN."""
 RETIRE: Final = 6
 """Written by the log itself: segments below number `slot` are no longer needed."""
 DAMAGE: Final = 7
-"""Written by the log itself: it is known that what lies from place `slot` to place `applied` is
-damaged, and what has to follow from it was written before this record."""
+"""Written by the log itself: the log from place `slot` to place `applied` is known to be damaged,
+and the consequences were written before this record."""
 
 FLAG_VOTING: Final = 1
 FLAG_SKIP: Final = 2
-"""Of a STATE record: the group's state up to `slot` came from a peer, in a checkpoint; what the log
-holds of it up to there counts no more, and the next slot recorded may be far ahead."""
+"""In a STATE record: the group's state up to `slot` came from a peer, in a checkpoint. What the log
+holds up to there no longer counts, and the next slot recorded may be far ahead."""
 FLAG_FORGOTTEN: Final = 4
-"""Of a STATE record: this node is no member of the group any more, none of its slots counts. What
-it has promised it keeps."""
+"""In a STATE record: this node is no longer a member of the group, and none of its slots counts. It
+keeps its promises."""
 
 RECORD_MAGIC: Final = 0xE7B1
 RECORD_HEADER_BYTES: Final = 64
 CHECKSUMS_BYTES: Final = 8
 MAGIC_OFFSET: Final = CHECKSUMS_BYTES
-"""Where the magic stands in a record header."""
+"""Where the magic is in a record header."""
 RECORD_CHECKSUMS: Final = struct.Struct(">II")
 RECORD_BODY: Final = struct.Struct(">HBBIIIQIiqQQ")
-"""A record header behind its checksums."""
+"""A record header after its checksums."""
 RECORD: Final = struct.Struct(">IIHBBIIIQIiqQQ")
 assert RECORD.size == RECORD_HEADER_BYTES == RECORD_BODY.size + CHECKSUMS_BYTES
 
@@ -88,8 +88,7 @@ RecordFields: TypeAlias = tuple[
     int, int, int, int, int, int, int, int, int, int, int, int, int, int
 ]
 """crc, header crc, magic, kind, flags, payload bytes, previous, offset, synced, group, ballot node,
-ballot round, slot, applied: in the order of the bytes, for a class would cost more than the
-parse."""
+ballot round, slot, applied: in the order of the bytes. A class would cost more than parsing."""
 
 FLOOR: Final = struct.Struct(">qi")
 """The payload of a STATE record: the round and node of the voting floor."""
@@ -117,7 +116,7 @@ def segment_number(name: str) -> int | None:
 
 
 def first_seed(cluster: str, node: NodeId) -> int:
-    """What the chain of a new log begins with."""
+    """The seed with which the chain of a new log begins."""
     return crc32c(f"{cluster} {node}".encode())
 
 
@@ -164,7 +163,7 @@ def decode_segment_header(data: bytes) -> SegmentHeader | None:
 
 
 def header_copies_intact(data: bytes) -> int:
-    """How many of the header's copies are what was written."""
+    """How many of the header's copies are intact."""
     half = SEGMENT_HEADER_BYTES // 2
     return sum(_decode_copy(data[at : at + half]) is not None for at in _SEGMENT_COPIES)
 
@@ -203,7 +202,7 @@ def header_intact(data: memoryview, offset: int, seed: int) -> bool:
 
 
 def record_intact(data: memoryview, place: Place, seed: int) -> bool:
-    """Whether `data`, a header and its payload, is the record of `place`, unharmed."""
+    """Whether `data`, a header and its payload, is the record of `place`, intact."""
     checksum, _, magic, _, _, size, _, offset, *_ = RECORD.unpack_from(data)
     return bool(
         magic == RECORD_MAGIC

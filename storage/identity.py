@@ -2,10 +2,10 @@
 
 The incarnation is durable before the node says anything (protocol.md section 1: `inc++ ; fsync`),
 for a lease is held by (node, incarnation) and a takeover happens once per incarnation (R6, R11).
-The file is replaced as a whole (temporary file, fsync, rename, fsync of the directory), it is text
-so that an operator can read it, and it is checksummed because a flipped digit would be a lie.
+The file is replaced as a whole (temporary file, fsync, rename, fsync of the directory). It is text,
+so that an operator can read it, and it has a checksum that reveals a flipped digit.
 
-There are two of them. The copy is written first, so it is never behind, and a boot that ended
+There are two copies. `identity.copy` is written first, so it is never behind, and a boot that ended
 between the two has said nothing to anybody: whichever is intact may be used.
 """
 
@@ -25,8 +25,8 @@ IDENTITY_COPY_NAME: Final = "identity.copy"
 _TEMPORARY_NAME: Final = "identity.tmp"
 IDENTITY_BYTES_MAX: Final = 1024
 FORMAT_VERSION: Final = 3
-"""Of the directory as a whole: raised where an older program could read every byte, and would make
-something else of it. 2: partitions judge write tokens (ADR 28). 3: commands say what they were
+"""Of the directory as a whole: raised when an older program could read every byte but would
+interpret it differently. 2: partitions judge write tokens (ADR 28). 3: commands say what they were
 decided on (ADR 33)."""
 READABLE_VERSIONS: Final = (1, 2, 3)
 _TITLE: Final = b"evenkeel data directory, format "
@@ -40,16 +40,16 @@ def _check_cluster(_self: object, _field: object, value: str) -> None:
 
 @attrs.frozen
 class Identity:
-    """`has_log`: the write-ahead log was made here once, so its absence is a loss, not a start."""
+    """`has_log`: a write-ahead log was made here, so its absence is a loss, not a first start."""
 
     cluster: str = attrs.field(validator=_check_cluster)
     node: NodeId
     incarnation: Incarnation
     has_log: bool = False
     previous: Incarnation = INCARNATION_ZERO
-    """Whose log this is: the incarnation that used the directory last. 0 for an empty one."""
+    """The incarnation that used the directory last, and wrote the log; 0 for an empty one."""
     damaged: tuple[str, ...] = ()
-    """Files of the two that were damaged when this boot read them; it has replaced them."""
+    """Which of the two files were damaged when this boot read them; it has replaced them."""
 
 
 def boot(disk: Disk, cluster: str, node: NodeId, *, first: int = 1) -> Identity:
@@ -82,17 +82,17 @@ def boot(disk: Disk, cluster: str, node: NodeId, *, first: int = 1) -> Identity:
     except DiskFull:
         if RESERVE_NAME not in disk.names():
             raise
-        disk.remove(RESERVE_NAME)  # it is there for this
+        disk.remove(RESERVE_NAME)  # this is what the reserve is for
         disk.sync_directory()
         _write(disk, new)
     return new
 
 
 def read_identity(disk: Disk) -> tuple[Identity | None, tuple[str, ...]]:
-    """What the directory says it is, None for an empty one; and which file of it is damaged.
+    """The identity of the directory, None if it is empty; and which of its files are damaged.
 
     Raises:
-        DirectoryRefused: it does not say, or in words of another format.
+        DirectoryRefused: nobody can tell, or it is of another format.
     """
     names = disk.names()
     found: list[Identity] = []
@@ -127,7 +127,7 @@ def read_identity(disk: Disk) -> tuple[Identity | None, tuple[str, ...]]:
 
 
 def mark_log_created(disk: Disk, identity: Identity) -> None:
-    """From now on an absent log is a loss."""
+    """Note that the directory has a log: from now on its absence is a loss."""
     _write(disk, attrs.evolve(identity, has_log=True))
 
 
@@ -154,7 +154,7 @@ def _encode(identity: Identity, version: int = FORMAT_VERSION) -> bytes:
 
 
 def _decode(data: bytes) -> Identity | None:
-    """Read back; only the very bytes `_encode` makes or made are accepted: every flip is found."""
+    """Read it back. Only the very bytes that `_encode` makes are accepted, so any flip is found."""
     try:
         _title, *fields, _ = data.decode("ascii").splitlines()
         cluster, node, incarnation, has_log = (field.split(" ", 1)[1] for field in fields)

@@ -1,8 +1,8 @@
 """What a stopped node's directory holds, and whether it is what was written; nothing is changed.
 
-Checkpoints and log are read by the very code of a restart (checkpoints.py, recovery.py), so what is
-told here is what the node would find. Besides, all of the log and of the cold segments can be read,
-entries decoded one by one, and both copies of what is kept twice are looked at.
+The code of a restart reads checkpoints and log (checkpoints.py, recovery.py), so the result is what
+the node would find. In addition, all of the log and of the cold segments can be read, with every
+entry decoded, and both copies of what is kept twice are checked.
 """
 
 from collections import Counter
@@ -66,32 +66,32 @@ class PartitionSeen:
     size: int
     start: int
     end: int
-    """The offset behind the last one."""
+    """The offset after the last one."""
 
 
 @attrs.frozen(kw_only=True)
 class GroupSeen:
     group: GroupId
     base: int
-    """The slot of the checkpoint that a start begins with; 0: there is none."""
+    """The slot of the checkpoint that a start begins with; 0 if there is none."""
     founded: bool
-    """False: all its checkpoints are damaged, and the log does not begin at its beginning."""
+    """False: all its checkpoints are damaged, and the log no longer reaches back to slot 1."""
     voting: bool
     promised: Ballot
     first: int
     highest: int
     applied: int
-    """As far as a restart can replay it."""
+    """How far a restart can replay it."""
     proven: int
-    """Up to here every slot is chosen."""
+    """Every slot up to here is chosen."""
     missing: int
-    """Slots from the first to the proven one that the log does not give out."""
+    """Slots from `first` to `proven` that cannot be read from the log."""
 
 
 @attrs.frozen(kw_only=True)
 class Inspection:
     identity: Identity | None
-    """None: an empty directory."""
+    """None: the directory is empty."""
     segments: tuple[SegmentSeen, ...] = ()
     started_at: int = 1
     """The segment from which a start reads the log."""
@@ -100,24 +100,24 @@ class Inspection:
     groups: tuple[GroupSeen, ...] = ()
     records: int = 0
     entries: int = 0
-    """Read back."""
+    """How many were read back."""
     synced: Place = 0
-    """Where the log was known to be durable, by the mark."""
+    """How far the log is known to be durable, by the synced mark."""
     end: Place = 0
     cut: Cut | None = None
     """What the next start will cut off: never acknowledged, so no damage."""
     problems: tuple[str, ...] = ()
-    """What is not as it was written, and nobody has dealt with."""
+    """What is not as it was written, and was not dealt with."""
     known_damage: tuple[str, ...] = ()
-    """What the node has found itself, and drawn the consequences of."""
+    """Damage that the node has found itself and dealt with."""
 
 
 def inspect(disk: Disk, *, entries: bool) -> Inspection:
     """Look at a directory that no process uses; with `entries`, read all of it.
 
     Raises:
-        DirectoryRefused: it is of another format, or nobody can say whose it is.
-        StorageFailed: the disk fails in another way than by having lost something.
+        DirectoryRefused: it is of another format, or nobody can tell whose it is.
+        StorageFailed: the disk fails other than by having lost data.
     """
     identity, damaged = read_identity(disk)
     problems = [f"{name}: damaged; its copy is intact" for name in damaged]
@@ -176,7 +176,7 @@ def _synced(disk: Disk, identity: Identity) -> Place:
 
 
 def _header_problems(disk: Disk) -> Iterator[str]:
-    """Where one copy of a segment's header is left: a start does not mind, an operator may."""
+    """Segments with only one intact copy of the header: a start ignores it, an operator may not."""
     for name in disk.names():
         if segment_number(name) is not None:
             data = read_around(disk.open(name), SEGMENT_HEADER_BYTES, 0)
@@ -206,8 +206,8 @@ def _segments(disk: Disk, log: LogState | None) -> Iterator[SegmentSeen]:
 def _checkpoints(
     disk: Disk, identity: Identity, *, every: bool
 ) -> tuple[tuple[CheckpointSeen, ...], dict[GroupId, tuple[Slot, int]], list[str]]:
-    """All there are, what a start would begin with, and problems: of those a start would read, or
-    of `every` one."""
+    """All checkpoints, those that a start would begin with, and problems: of the files that a start
+    would read, or of `every` one."""
     files = CheckpointFiles(disk, identity)
     loaded = {group: files.load(group) for group in files.groups()}
     bases = {g: (one.slot, one.needs) for g, one in loaded.items() if one and not one.lost}

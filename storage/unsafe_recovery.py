@@ -1,7 +1,7 @@
-"""An operator's order that groups vote again which may have forgotten what they promised.
+"""An operator's order that groups vote again although they may have forgotten promises.
 
-It lies in the directory as a file, is taken by the next start, which removes it first, and is
-carried out once: docs/operations.md, "Recovering with a loss".
+It is a file in the directory. The next start takes it, removes it first, and carries it out once:
+docs/operations.md, "Recovering with a loss".
 """
 
 from collections.abc import Collection
@@ -27,7 +27,7 @@ def give_order(disk: Disk, groups: Collection[GroupId]) -> None:
 
 
 def take_order(disk: Disk) -> frozenset[GroupId]:
-    """The groups it names; from now on it is not there any more.
+    """The groups that the order names; it is removed.
 
     Raises:
         DirectoryRefused: it is not what `give_order` has written.

@@ -1,4 +1,4 @@
-"""What a node's directory is full of, from the names and sizes of its files."""
+"""What takes up the space in a node's directory, by the names and sizes of its files."""
 
 import attrs
 
@@ -14,7 +14,7 @@ class Usage:
     """In bytes."""
 
     log: int
-    """Segments of the log: in use, ready, and those that will be used again."""
+    """Segments of the log: in use, ready, or waiting to be used again."""
     log_segments: int
     checkpoints: int
     cold: dict[int, int]

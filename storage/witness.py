@@ -1,8 +1,8 @@
 """What a node has heard of the others' directories, kept on its own disk.
 
-In memory it would be lost with all nodes at once, and with it the only knowledge that a directory
-is an old copy (runtime.membership.admission). Nothing depends on it being up to date, or there at
-all: who knows less says less. So a damaged file is as good as none.
+In memory it would be lost if all nodes stopped at once, and with it the only knowledge that a
+directory is an old copy (runtime.membership.admission). Nothing depends on it being up to date, or
+there at all: a node that knows less reports less. So a damaged file is as good as none.
 """
 
 import struct
@@ -23,7 +23,7 @@ _CHECKSUM: Final = struct.Struct(">I")
 NODES_MAX: Final = 1_000
 
 Witnessed: TypeAlias = Mapping[NodeId, tuple[Incarnation, Place]]
-"""Of each node: the incarnation that was last heard of, and how far its log went by then."""
+"""For each node: the last incarnation heard of, and how far its log went by then."""
 
 
 def read_witness(disk: Disk) -> dict[NodeId, tuple[Incarnation, Place]]:
@@ -48,7 +48,7 @@ def write_witness(disk: Disk, seen: Witnessed) -> None:
     """Replace the file as a whole.
 
     Raises:
-        StorageFailed: the disk fails; DiskFull where it is full, which costs nothing but this.
+        StorageFailed: the disk fails. DiskFull is harmless: only this file is not replaced.
     """
     rows = b"".join(
         _ONE.pack(node, incarnation, place)

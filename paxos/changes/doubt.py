@@ -23,7 +23,7 @@ def compare(replica: Core, now: Now, sender: NodeId, message: Progress, step: St
     if sender in replica.diverged:
         return
     peer = replica.peer(sender)
-    if message.chain < 0:  # an older version, which tells no hash: believe it
+    if message.chain < 0:  # an older version sends no hash: believe it
         both = min(message.applied, replica.learner.applied)
         peer.agreed = max(peer.agreed or SLOT_ZERO, both)
     elif message.applied <= replica.learner.applied:
@@ -34,7 +34,7 @@ def compare(replica: Core, now: Now, sender: NodeId, message: Progress, step: St
 
 
 def reached(replica: Core, now: Now, step: Step) -> None:
-    """More is applied: compare it with the hashes of slots that we had not reached before."""
+    """We have applied more: compare it with hashes that peers sent for slots ahead of ours."""
     applied = replica.learner.applied
     for node in replica.others(replica.members):
         peer = replica.peer(node)

@@ -26,9 +26,9 @@ from paxos.timing import STEAL_LAG_SLOTS_MAX
 def first_members(group: GroupId, founders: Iterable[NodeId], replicas: int) -> tuple[NodeId, ...]:
     """The members of a group's first configuration, ascending.
 
-    The registry's group is on every founder. Any other group is on `replicas` of them: on the one
-    that its number falls on, its first master, and on those that follow it in a circle. So groups
-    and first masters are spread evenly, and more than two others back the groups of one node.
+    The registry's group is on every founder. Any other group is on `replicas` of them: its number
+    selects its first master, and the others follow that one in a circle. So groups and first
+    masters are spread evenly, and more than two other nodes share the groups of one node.
     """
     assert replicas > 0, "a group without members"
     nodes = sorted(set(founders))
@@ -48,8 +48,8 @@ def next_change(
     """The members that the master `me` should ask for next, or None if it can do nothing now.
 
     `able`: nodes that are heard, caught up and voting (`is_able`). Nodes are added before others
-    are removed, so that there are never fewer copies than wanted. Nodes that fail are removed
-    first, and the master never: its group is stolen from it before.
+    are removed, so that there are never fewer copies than wanted. Failed nodes are removed first.
+    The master is never removed: a steal has to move the group away from it first.
     """
     have, want, fit = set(members), set(wanted), {*able, me}
     missing = want - have
@@ -81,7 +81,7 @@ def is_settled(replica: Core) -> bool:
 
     Only then may a node that left forget its votes. Otherwise the members might have to elect a
     master by the older members, with a quorum that needs the node that left (simulator seed 128).
-    This is about progress, not safety. ADR 22, "Who left forgets nothing", has what it leaves open.
+    This is about progress, not safety. ADR 22, "Who left forgets nothing", says what stays open.
     """
     known = [
         node

@@ -53,28 +53,28 @@ ROUNDS_FORGOTTEN: Final = 1 << 16
 """More ballots than one of a pair can have begun without the other: it prepares only while it hears
 the other, which then answers or outbids it."""
 GAP_PATIENCE: Final = 2
-"""In units of Timing.heard_ns: so long the other of a pair may take to learn what was lost."""
+"""In units of Timing.heard_ns: how long the other of a pair may take to learn what was lost."""
 FILLED_PER_ASK: Final = 8
 """NoOps that an idle master proposes when it is asked (every Timing.progress_every_ns)."""
 SILENT_ASKS: Final = 4
-"""A node that has missed so many times to ask may vote again, or is gone."""
+"""A node that has not asked this many times in a row either votes again or is gone."""
 
 
 def on_ask(replica: Core, now: Now, sender: NodeId, ask: RejoinAsk, step: Step) -> None:
-    """A node has forgotten things, so it does not vote; that is worth knowing even if we have
-    forgotten things ourselves and tell it nothing: soon we may count who votes (`is_asking`)."""
+    """The sender cannot vote, and asks for help. Note that even if we cannot vote either and tell
+    it nothing: soon we may have to count who votes (`is_asking`)."""
     life = replica.incarnations.get(sender)
     if life is not None and life != ask.incarnation:
-        return  # from another life of the node: each one is helped so far, and no further
+        return  # from another life of the node
     if replica.speaks_for_the_chosen():
         answer(replica, now, sender, ask, step)
     replica.peer(sender).cannot_vote_boot_ns = now.boot_ns
 
 
 def answer(replica: Core, now: Now, sender: NodeId, ask: RejoinAsk, step: Step) -> None:
-    """Tell it what it must not contradict, and help it.
+    """Tell the sender what it must not contradict, and help it.
 
-    `acceptor.recorded`, and not what is applied: the answer must hold in all our later lives.
+    The answer has `acceptor.recorded` and not what is applied: it must hold in all our later lives.
     """
     acceptor, known = replica.acceptor, _known_slot(replica)
     if is_pair(replica.me, replica.members) and acceptor.voted_config():
@@ -85,8 +85,8 @@ def answer(replica: Core, now: Now, sender: NodeId, ask: RejoinAsk, step: Step) 
 
 
 def _help(replica: Core, now: Now, sender: NodeId, incarnation: Incarnation, step: Step) -> None:
-    """Fill slots, but only as many as a node needs that began to ask when this one did. A node that
-    was silent for a while begins anew, and a change of members raises everybody's bar. Nodes that
+    """Fill slots, but no more than the sender needs, counted from when it began to ask. If it was
+    silent for a while, it begins anew, and a change of members raises everybody's bar. Nodes that
     are not members are helped as well: they must be able to vote before they become members."""
     peer, proposer = replica.peer(sender), replica.proposer
     one = peer.help
@@ -118,8 +118,8 @@ def on_witnessed(replica: Core, now: Now, sender: NodeId, message: Progress, ste
     """A peer says what it remembers of us. If that is more than we know, we have lost a promise.
 
     Only an earlier life can have lost one: this life knows what it promised. So a peer's memory
-    counts until the peer has told it to this life, naming this life. And the peer has to say it
-    twice, for a single wrong message must not cost our vote; until then we do not vote, which harms
+    counts until the peer has told it to this life, naming this life. The peer also has to say it
+    twice: a single wrong message must not cost our vote. Until it has, we do not vote, which harms
     nobody (F3, ADR 45).
     """
     life = replica.incarnations.get(sender)
@@ -145,7 +145,7 @@ def on_witnessed(replica: Core, now: Now, sender: NodeId, message: Progress, ste
 
 
 def tick_allegations(replica: Core, now: Now, step: Step) -> None:
-    """Believe a peer that we cannot ask once more: it may have been the only one to know."""
+    """Believe a peer that can no longer be asked again: it may have been the only one to know."""
     for node, allegation in replica.alleged.items():
         waited_ns = now.boot_ns - allegation.since_boot_ns
         if waited_ns > replica.timing.heard_ns and not replica.is_heard(node, now):
@@ -275,12 +275,11 @@ def _vote_again(replica: Core, what: str, step: Step, *, jump: bool) -> None:
 
 
 def distrust(replica: Core, now: Now, lost: Iterable[Slot], why: str, step: Step) -> None:
-    """The log is not what this replica has written. The entries of the `lost` slots are gone: those
-    not applied yet are forgotten here as well, and learned anew with a record of their own.
+    """The log no longer has all that this replica wrote. The entries of the `lost` slots are gone:
+    those not applied yet are forgotten here as well, and learned anew with their own record.
 
-    The replica may vote again in this life, and find more damage. Then an answer to its first
-    question may still be on its way and say too little. So what we know of our own votes counts,
-    too.
+    The replica may vote again in this life and then find more damage, while an answer to its first
+    question is still on its way and says too little. So what we know of our own votes counts too.
     """
     replica.wake()
     bar = _known_slot(replica)

@@ -37,7 +37,7 @@ def taken(replica: Core) -> Base:
 
 
 def begin_with(replica: Core, base: Base) -> None:
-    """A restart: the first slot that is replayed comes after the base's."""
+    """Start from our own base: the first slot to be replayed comes after it."""
     _cover(replica, base)
     replica.lease.restore(base)
 
@@ -50,9 +50,9 @@ def _cover(replica: Core, base: Base) -> None:
 
 
 def install(replica: Core, now: Now, base: Base, step: Step) -> bool:
-    """Go on from a peer's base, which is durable here; False where we are as far ourselves.
+    """Go on from a peer's base, which is durable here; False if we are at least as far already.
 
-    What we promised and voted above it stays as it is: an acceptor's word is its own.
+    What we promised and voted above it stays as it is: no peer can take that back.
     """
     if base.slot <= replica.learner.applied:
         return False
@@ -63,7 +63,7 @@ def install(replica: Core, now: Now, base: Base, step: Step) -> bool:
     for slot in [slot for slot in replica.acceptor.votes if slot <= base.slot]:
         replica.acceptor.forget(slot)
     lease = replica.lease
-    if lease.ver != base.ver:  # else we know it at first hand, and when it ends by our own clock
+    if lease.ver != base.ver:  # else we applied it, and know when it ends by our own clock
         lease.restore(base)
         if lease.holder == replica.me:
             lease.lapse(now)

@@ -36,8 +36,8 @@ TOLD_MAX: Final = 8
 
 
 def note(replica: Core, slot: Slot, ballot: Ballot) -> None:
-    """The record of an applied slot is damaged: it was a vote at this ballot. (Open votes are
-    written again, rewriting.py, and were perhaps never chosen.)"""
+    """The record of an applied slot is damaged: it was a vote at this ballot. (Open votes may never
+    have been chosen, and are written again: rewriting.py.)"""
     if slot <= replica.learner.applied:
         replica.lost[slot] = ballot
 

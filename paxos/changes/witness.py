@@ -10,8 +10,8 @@ from paxos.state.core import Core
 
 
 def note_witnessed(replica: Core, sender: NodeId, ballot: Ballot) -> None:
-    """The sender has promised or accepted. We remember that only for ballots that we used, as every
-    honest answer does (R9): else one faulty message would make us repeat it for ever (F3)."""
+    """The sender has promised or accepted at this ballot. Remember that only for a ballot that we
+    used, as it is in every honest answer (R9): we would repeat a faulty one for ever (F3)."""
     peer = replica.peer(sender)
     if ballot > peer.witnessed and sender != replica.me and replica.proposer.has_used(ballot):
         peer.witnessed = ballot

@@ -2,7 +2,7 @@
 
 The wall clock is an anchor plus CLOCK_BOOTTIME, slewed slowly toward the system's wall clock, so it
 never jumps with a step of NTP or an operator's `date`. Peers exchange readings; a node whose clock
-may be off by nearly the configured margin gives its masters up (paxos.clocks.trust).
+may be off by nearly the configured margin gives up its masterships (paxos.clocks.trust).
 
 Pure: the machine's clocks are an argument. runtime.system.clock gives it those of Linux, and
 simulator.clock_world those of machines that stand still, drift and are set.
@@ -19,7 +19,7 @@ SLEW_PER_SECOND_NS: Final = 1 * MS
 
 
 class SystemClock(Protocol):
-    """What the operating system says, in nanoseconds."""
+    """The operating system's clocks, in nanoseconds."""
 
     def wall_ns(self) -> int: ...
 
@@ -29,26 +29,27 @@ class SystemClock(Protocol):
 def reading(
     asked_wall_ns: int, asked_boot_ns: int, theirs_ns: int, boot_ns: int
 ) -> tuple[int, int]:
-    """How far a peer's wall clock is ahead of ours, and the possible error. It showed `theirs_ns`
-    at some moment between our question and now, `boot_ns`."""
+    """How far a peer's wall clock is ahead of ours, and the possible error, in nanoseconds. It
+    showed `theirs_ns` at some moment between our question and now (`boot_ns`)."""
     half = (boot_ns - asked_boot_ns) // 2
     return theirs_ns - (asked_wall_ns + half), half
 
 
 class Clock:
-    """`others_needed`: how many other nodes make a majority with this one."""
+    """A node's clock. `margin_ns` is the configured bound on its error (R12), `others_needed` how
+    many other nodes make a majority with this one."""
 
     def __init__(self, margin_ns: int, system: SystemClock, *, others_needed: int = 0) -> None:
         self._system = system
         self.boot_ns = self._read_boot_ns = self._system.boot_ns
-        """The half of `now` that never steps: all that is wanted where only a while is measured."""
+        """The half of `now` that never steps: enough for measuring durations."""
         self._slewed_at_boot = self._system.boot_ns()
         self._offset = self._system.wall_ns() - self._slewed_at_boot
         self.trust = Trust(margin_ns, others_needed=others_needed)
 
     def now(self) -> Now:
         boot = self._read_boot_ns()
-        # Several times in every request, and so less than half of what `Now(...)` takes.
+        # Called several times per request: this takes less than half the time of `Now(...)`.
         return tuple.__new__(Now, (boot + self._offset, boot, self.trust.trusted))
 
     def slew(self) -> None:
@@ -83,7 +84,7 @@ class Clock:
         """The node has left the cluster."""
         self.trust.drop(node, self._read_boot_ns())
 
-    # -- what is said of it --------------------------------------------------------------------
+    # -- what it reports -----------------------------------------------------------------------
 
     @property
     def trusted(self) -> bool:

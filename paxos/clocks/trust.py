@@ -28,7 +28,7 @@ import attrs
 from paxos.ids import MS, NodeId
 
 SUSPECT_SHARE: Final = 0.8
-"""The node gives its masters up when it uses this share of the margin (CockroachDB: 80 %)."""
+"""The node gives up its masterships once it uses this share of the margin (CockroachDB: 80 %)."""
 
 WIDENING_PER_SECOND_NS: Final = 3 * MS
 """Two clocks drift apart no faster: both are slewed, and each crystal is off by a little."""
@@ -58,7 +58,7 @@ class _Interval:
     heard_boot_ns: int
     """When the peer last answered at all."""
     answered: "_Interval | None" = None
-    """What its last answer said, if this is what it said unasked since."""
+    """What its last answer said, if the peer has since said this interval unasked."""
 
     def at(self, boot_ns: int) -> tuple[int, int]:
         wider = WIDENING_PER_SECOND_NS * max(0, boot_ns - self.boot_ns) // 1_000_000_000
@@ -78,8 +78,8 @@ class Trust:
         self._stop_told_boot_ns: dict[NodeId, int] = {}
         self._others_needed = others_needed
         self._lasts_until_boot_ns = 0
-        """Before that no peer's answer is too old that was not when they were judged last. All else
-        that time does to intervals, it widens them, and who vouches for us goes on to."""
+        """Before this, no answer that counted in the last judgement expires. Until then time cannot
+        end trust: it only widens the intervals, and a peer that vouches for us goes on to."""
         self.trusted = others_needed == 0
         self.compared = self.trusted
         """Whether it was ever trusted."""
@@ -100,7 +100,7 @@ class Trust:
         """A peer's wall clock is ahead of ours by `offset_ns`, plus or minus `error_ns`: half the
         time that asking took."""
         if error_ns < 0:
-            return  # an answer to a question of later on: no peer's clock explains that
+            return  # it answers a question from the future: no peer's clock explains that
         self._linked.add(node)
         self._answers += 1
         least, most = offset_ns - error_ns, offset_ns + error_ns
@@ -190,17 +190,17 @@ class Trust:
                 self._doubt()
         elif proving >= needed:
             self.trusted = self.compared = True
-            if self._stop_told_boot_ns:  # who was right may say so again at any time
+            if self._stop_told_boot_ns:  # a peer that was right may say so again at any time
                 wrong = self._contradicted_by(boot)
                 told = self._stop_told_boot_ns.items()
                 self._stop_told_boot_ns = {node: at for node, at in told if node in wrong}
 
     @property
     def _needed(self) -> int:
-        """Never fewer than the known peers make necessary."""
+        """As configured, or what a majority of the known nodes takes, if that is more."""
         return max(self._others_needed, len(self._intervals) // 2)
 
-    # -- what is said of it -------------------------------------------------------------------
+    # -- what it reports ----------------------------------------------------------------------
 
     def complaint(self, boot_ns: int) -> str:
         """Why this clock is not trusted, or ""."""

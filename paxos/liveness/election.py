@@ -16,7 +16,7 @@ PREPARE_DOUBLINGS_MAX: Final = 2
 
 
 class Dice(Protocol):
-    """The only chance in the core; `random.Random` fits."""
+    """The only source of randomness in the core; `random.Random` fits."""
 
     def randrange(self, stop: int, /) -> int: ...
 

@@ -19,7 +19,7 @@ def came(replica: Live, now: Now, sender: NodeId, message: Progress) -> None:
 
 def note(replica: Live, now: Now, sender: NodeId, applied: Slot, chosen: Slot = SLOT_ZERO) -> None:
     """Note a peer's position. Only its newest message counts, and only while the peer is heard, so
-    the next message corrects a wrong number. No honest member knows of much beyond its own gap."""
+    the next message corrects a wrong number. No honest member knows of slots far beyond its gap."""
     peer = replica.peer(sender)
     peer.applied = applied
     peer.chosen = min(chosen, Slot(applied + CHOSEN_AHEAD_MAX))
@@ -45,7 +45,7 @@ def is_current(replica: Live, now: Now) -> bool:
 
 def answer_outsider(replica: Live, now: Now, sender: NodeId, step: Step) -> None:
     """The sender is to become a member, or was removed and does not know it: nobody else tells it
-    anything. Not too often, for it may see us in the same way."""
+    anything. Do this not too often, for to the sender we may be the outsider."""
     peer = replica.peer(sender)
     last = peer.reported_boot_ns
     if last is None or now.boot_ns - last >= replica.timing.progress_every_ns:

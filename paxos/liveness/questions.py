@@ -20,7 +20,7 @@ from paxos.ids import MS, GroupId, NodeId
 LEARNING_MAX: Final = 8
 """Outstanding questions for entries, over all groups of a node."""
 LOST_INTEREST_NS: Final = 500 * MS
-"""A group that has not wanted to ask for so long got what it needed by other means."""
+"""A group that has not tried to ask for this long got what it needed by other means."""
 
 
 @attrs.define(eq=False)

@@ -2,9 +2,9 @@
 
 A member that is behind knows leases that ended long ago, and not the one that runs. Its ballots win
 nothing, for the members ahead of it answer Behind. But it has promised them itself, so it refuses
-whatever the master sends, and the master has to begin anew. How long a member is behind tells
+whatever the master sends, and the master has to begin anew. How long a member is behind proves
 nothing: it may wait its turn among hundreds of groups (questions.py), or for large entries. But if
-more slots are chosen elsewhere, be it renewals, there is a master.
+more slots are chosen elsewhere, even if only renewals, there is a master.
 """
 
 from typing import Final
@@ -16,14 +16,14 @@ from paxos.learner import Learner
 from paxos.timing import Timing
 
 UNANSWERED: Final = 20
-"""In units of Timing.heard_ns: so long may a peer that we asked for entries claim more and more of
+"""In units of Timing.heard_ns: how long a peer that we asked for entries may claim ever more of
 them and send none."""
 
 
 @attrs.define(eq=False)
 class Standstill:
     since: int = 0
-    """When we last applied something, or missed nothing."""
+    """When we last applied something, or were not behind. This and the others: boot time in ns."""
     group_since: int = 0
     """When we last learned that more slots are chosen."""
     asked_since: int | None = None
@@ -52,8 +52,8 @@ class Standstill:
             self.asked_since = now_ns
 
     def is_dead(self, now_ns: int, timing: Timing) -> bool:
-        """Whether we get nothing of what others have, and they get no more either: a master would
-        have renewed its lease meanwhile."""
+        """Whether neither we nor the others make progress: a master would have renewed its lease
+        meanwhile. Or a peer claims to have entries and does not send them."""
         patience_ns = max(timing.heard_ns, 2 * timing.renew_every_ns)
         if now_ns - self.since <= timing.heard_ns:
             return False

@@ -12,11 +12,11 @@ from paxos.step import Send, Step
 from paxos.strategies import older
 
 RETRANSMIT_SLOTS_MAX: Final = 8
-"""Undecided slots that one tick retransmits, oldest first: not to drown a slow peer."""
+"""Undecided slots that one tick retransmits, oldest first, so as not to drown a slow peer."""
 
 LARGE_NS_PER_BYTE: Final = 100
-"""A large entry takes time on links and disks. A retransmission meanwhile would be in its way, and
-in the way of everything else."""
+"""A large entry takes time on links and disks. Retransmitting it too soon would delay it, and
+everything else."""
 
 
 def tick(replica: Live, now: Now, step: Step, *, renew_early: bool = False) -> None:

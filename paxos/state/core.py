@@ -1,6 +1,6 @@
-"""What a replica remembers, and the few moves that all its parts make.
+"""What a replica remembers, and the few operations that all its parts share.
 
-Nothing here knows what calls it. The parts that decide (paxos/changes), those that only keep things
+Nothing here knows its callers. The parts that decide (paxos/changes), those that only keep things
 going (paxos/liveness) and the one that hands out messages (paxos/replica.py) all work on this. Who
 may write which field is a table, tests/paxos/writers.py. The rules are those of docs/protocol.md.
 """
@@ -39,7 +39,7 @@ class Recovered:
     floor: Ballot = BALLOT_ZERO
     base: Base | None = None
     proven: Slot = SLOT_ZERO
-    """All slots up to here are chosen; where that is beyond what can be replayed, damage has left a
+    """All slots up to here are chosen. If that is beyond what can be replayed, damage has left a
     gap, and `votes` lacks what was voted there."""
     lost: Mapping[Slot, Ballot] = attrs.Factory(dict)
     """For slots in that gap, if it is known: the ballot of the vote that had the entry."""
@@ -84,8 +84,8 @@ class Core:
         self.configured: Slot = SLOT_ZERO
         """The slot of the Config that made them the members."""
         self.contacts: tuple[NodeId, ...] = ()
-        """Whom to ask besides the members. A node that begins a group knows only its first members
-        for certain; whoever joined later it knows by hearsay, which must not count in a quorum."""
+        """Whom to ask besides the members. A node that begins a group knows for certain only its
+        first members; of later ones it knows by hearsay, which must not count in a quorum."""
         self.changing: Change | None = None
 
         self.handover: Handover | None = None
@@ -158,8 +158,8 @@ class Core:
         )
 
     def can_vote(self) -> bool:
-        """Not while rejoining or in doubt, nor before a quorum, counting us, has told us what it
-        remembers of us (ADR 4), nor with a gap (ADR 46)."""
+        """Whether we may promise and vote: not while rejoining or in doubt, nor before a quorum,
+        counting us, has told us what it remembers of us (ADR 4), nor with a gap (ADR 46)."""
         known = len(self.verified) + 1 > len(self.members) // 2 or self.members == (self.me,)
         at_odds = self.rejoin is not None or self.doubt or self.alleged
         return known and not at_odds and not self.has_gap()
@@ -185,13 +185,13 @@ class Core:
             return None
         return self.handover.target
 
-    # -- the moves of a proposer --------------------------------------------------------------
+    # -- what a proposer does -----------------------------------------------------------------
 
     def prepare(self, now: Now, step: Step) -> None:
         """Start phase 1 for all open slots, with a ballot that was never used before (R1).
 
-        Our own Promise is one of the quorum, so whoever may not vote may not prepare: it would not
-        report votes that it has forgotten (ADR 4, ADR 46).
+        Our own Promise is one of the quorum, so a node that may not vote may not prepare: it would
+        not report votes that it has forgotten (ADR 4, ADR 46).
         """
         assert self.me in self.members
         assert self.can_vote()
@@ -213,7 +213,7 @@ class Core:
         self.send_accept(slot, entry, self.others(proposer.members), step)
         self.commit_due = False  # the Accept carries what was counted
         # Not `can_vote`: this vote is new, in a ballot we prepared when we could vote, and it says
-        # nothing of what may be forgotten. Whoever rejoins casts no vote at all.
+        # nothing of what may be forgotten. A node that rejoins casts no vote at all.
         if proposer.ballot >= self.acceptor.promised and self.rejoin is None:
             self.acceptor.vote_own(
                 self.me, slot, proposer.ballot, entry, self.learner.applied, step
@@ -226,7 +226,7 @@ class Core:
         step.before.extend(Send(peer, message) for peer in to)
 
     def flush_commit(self, step: Step) -> None:
-        """Tell the members what we counted, where no Accept has carried it yet."""
+        """Tell the members what we have counted that no Accept has carried yet."""
         self.commit_due = False
         proposer = self.proposer
         if proposer.role is Role.LEADER and proposer.counted_to >= proposer.lo:
@@ -283,7 +283,7 @@ class Core:
     def wake(self) -> None:
         """Something has happened, or is about to: the timers must look again (liveness/live.py)."""
 
-    # -- small things -------------------------------------------------------------------------
+    # -- other nodes --------------------------------------------------------------------------
 
     def peer(self, node: NodeId) -> Peer:
         peer = self.peers.get(node)

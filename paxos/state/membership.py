@@ -1,4 +1,4 @@
-"""A change of members that is wanted, and waits for what is under way (changes/membership.py)."""
+"""A wanted change of members that waits for what is in flight (paxos/changes/membership.py)."""
 
 import attrs
 
@@ -7,7 +7,7 @@ from paxos.ids import NodeId
 
 @attrs.frozen
 class Change:
-    """Members that are to be, once what is under way is applied: nothing new is begun till then."""
+    """The members to come, once all that is in flight is applied; until then nothing is begun."""
 
     members: tuple[NodeId, ...]
     since_boot_ns: int

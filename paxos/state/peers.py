@@ -14,7 +14,7 @@ class Peer:
     witnessed: Ballot = BALLOT_ZERO
     """The highest ballot, of those we used ourselves, that we saw it promise or accept in."""
     chosen: Slot = SLOT_ZERO
-    """Up to where it claims that slots are chosen, if that is beyond what it has applied."""
+    """The highest slot that it claims to be chosen, if that is beyond what it has applied."""
     asked: bool = False
     """Whether we ever asked it for entries."""
     questioned_boot_ns: int | None = None

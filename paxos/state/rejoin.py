@@ -1,4 +1,4 @@
-"""The state of an acceptor that has lost part of its disk, and the rule when it may vote again.
+"""The state of an acceptor that has lost part of its disk, and when it may vote again.
 
 The exchanges are in paxos/changes/rejoin.py, with the argument why the rule is right.
 """
@@ -64,8 +64,8 @@ class Rejoin:
         - a proposer that is still in phase 1 with the forgotten promise has a member in its quorum
           that is past the bar: that member told us of the promise (`floor_of`), or answers Behind.
 
-        `configured` is the slot since which these are the members. Whatever others decided, and
-        their majority cannot know, lies below it.
+        `configured` is the slot since which these are the members. Whatever earlier members have
+        decided, and this majority cannot know, lies below it.
         """
         bar = max(self.bar_of(members), configured)
         if is_pair(me, members):

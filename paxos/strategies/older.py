@@ -2,18 +2,18 @@
 
 They run through the same stages as a handover (paxos/changes/handover.py), with a weaker last
 entry, or none, and leave the rest to an ordinary election, in which the target should be first.
-Nobody needs them; a cluster uses one only where its configuration says so (`balancer.strategy`).
+Nobody needs them; a cluster uses one only if its configuration says so (`balancer.strategy`).
 
 Which rules of docs/protocol.md they do not keep, and why that is safe:
 
 - *two-proposes*: the last entry frees the lease and gives no ballot away. R5, R6, R6b: there is
   nothing to take over; the target prepares a ballot of its own, and proposes its own BeMaster (R8).
 - *move-expiry*: the last entry moves the holder's own expiry nearer. R15 says that nothing shortens
-  a lease; here its author does, who does not act from before it proposes the entry until it applies
-  it (R3), so nobody acts on what the entry takes away. R5, R6, R6b as above.
+  a lease; here the holder does. But it does not act from before it proposes the entry until it has
+  applied it (R3), so nobody acts on what the entry takes away. R5, R6, R6b as above.
 - *wait-expiry*: there is no last entry. R3, R4, R4b, R7, R13 have no slot to speak of: the master
-  does not suspend itself, gives no slots away, and acts until R12 ends its lease. It only does not
-  renew. So the group is without a master for at least two margins of the clocks.
+  does not suspend itself, gives no slots away, and acts until R12 ends its lease. It only stops
+  renewing. So the group is without a master for at least twice the clock margin.
 
 R4 is kept by the two with an entry, as by a Steal: what is above it is nobody's under that ballot.
 """

@@ -1,4 +1,4 @@
-"""Which cold segments are open: the least recently used ones make room for others."""
+"""The open cold segments: the least recently used ones make room for others."""
 
 from typing import Final
 
@@ -7,16 +7,16 @@ from storage.disk.descriptors import DESCRIPTORS
 from storage.disk.threads import SYSTEM_THREADS, Threads
 
 INDEX_BLOCKS_MAX: Final = 1 << 19
-"""Blocks in all indexes that are held: 24 bytes each, for 64 KiB of data or more."""
+"""Blocks in all indexes in memory: 24 bytes each, for 64 KiB of data or more."""
 
 
 class ColdCache:
-    """Thread-safe. A file is replaced in it as a whole, so whoever has it may keep it."""
+    """Thread-safe. A file is only replaced as a whole: a reader may go on with the one it has."""
 
     def __init__(self, threads: Threads = SYSTEM_THREADS) -> None:
         self._lock = threads.lock()
         self._files: dict[tuple[int, int], ColdFile] = {}
-        """Youngest last."""
+        """Most recently used last."""
         DESCRIPTORS.bound(self)
 
     def get(self, key: tuple[int, int]) -> ColdFile | None:

@@ -1,4 +1,4 @@
-"""One cold segment: where its blocks lie, by its seal or block by block, and reading them."""
+"""One cold segment: finding its blocks, by its seal or one by one, and reading them."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -30,7 +30,7 @@ from storage.disk.files import File, read_around, read_long_around
 from storage.errors import ColdDamaged
 
 _WINDOW_BYTES: Final = 4096
-"""Read at once for headers: several of small blocks, and not much of a large one."""
+"""Read at a time to find headers: several small blocks, and not much of a large one."""
 _SEARCH_BYTES: Final = 1 << 20
 NOTHING: Final = memoryview(b"")
 UNKNOWN_MS: Final = (1 << 63) - 1
@@ -58,22 +58,22 @@ class BlockIndex:
     """The blocks of a file in their order: base offset, position, max timestamp."""
 
     base: int
-    """The first offset the file is about."""
+    """The first offset that the file covers."""
     bases: "array[int]" = attrs.Factory(_signed)
     positions: "array[int]" = attrs.Factory(_words)
     timestamps: "array[int]" = attrs.Factory(_signed)
     end: int = 0
-    """The offset behind the last block."""
+    """The offset after the last block."""
     position: int = HEADER_BYTES
     """Where the last block ends."""
     synced: int = HEADER_BYTES
     """Everything below was durable when the last block was written."""
     sealed: bool = False
     holes: list["Hole"] = attrs.Factory(list)
-    """Where a block is missing, whose header is damaged."""
+    """Where a block is missing because its header is damaged."""
 
     def add(self, position: int, block: Block) -> None:
-        """A reader in another thread may look at any moment: `bases` last, it counts."""
+        """A reader in another thread may look at any moment, and goes by `bases`: add that last."""
         if block.base != (self.end if self.bases else self.base):
             start = self.end if self.bases else self.base
             self.holes.append(Hole(len(self.bases), start, block.base))
@@ -89,12 +89,12 @@ class BlockIndex:
         return bisect_right(self.bases, offset) - 1
 
     def end_of(self, number: int) -> int:
-        """Where the block ends, unless the one behind it is damaged."""
+        """The offset where the block ends, unless the one after it is damaged."""
         last = number + 1 >= len(self.bases)
         return self.end if last else self.bases[number + 1]
 
     def cut(self, position: int) -> None:
-        """Forget the blocks from `position` on: somebody is just writing them."""
+        """Forget the blocks from `position` on: they are still being written."""
         number = bisect_left(self.positions, position)
         if number < len(self.bases):
             self.end = self.bases[number]
@@ -102,17 +102,17 @@ class BlockIndex:
             self.forget(number)
 
     def forget(self, number: int) -> None:
-        """The blocks from this one on."""
+        """Forget the blocks from this one on."""
         del self.bases[number:], self.positions[number:], self.timestamps[number:]
         self.holes = [hole for hole in self.holes if hole.number < number]
 
     @property
     def max_timestamp_ms(self) -> int:
-        """Where a block is missing nobody knows; it may be as late as any."""
+        """UNKNOWN_MS if a block is missing: it may be as late as any."""
         return UNKNOWN_MS if self.holes else max(self.timestamps, default=NO_TIMESTAMP)
 
     def hole(self, since: int, until: int, number: int | None = None) -> "Hole | None":
-        """One with offsets from `since` on, below `until`; `number`: right before this block."""
+        """A hole with offsets from `since` to `until`; with `number`, right before that block."""
         for hole in self.holes:
             if hole.end > since and hole.start < until and number in (None, hole.number):
                 return hole
@@ -129,33 +129,33 @@ class ColdFile:
     file: File
     index: BlockIndex
     intact: bool = True
-    """False: what the file says about itself is damaged, and was made up from its blocks."""
+    """False: the index in the file is damaged, and was rebuilt from the blocks."""
 
     def size_of(self, number: int) -> int:
-        """Bytes of a block, and of what may lie between it and the next one."""
+        """Bytes of a block, including any damage between it and the next one."""
         positions, behind_last = self.index.positions, self.index.position
         end = positions[number + 1] if number + 1 < len(positions) else behind_last
         return end - positions[number]
 
     def span(self, number: int, bytes_max: int) -> tuple[int, memoryview]:
-        """The bytes of the blocks from `number` on, in one read: one block at least, and as many as
-        fit; and the number of the first one behind them."""
+        """Read the blocks from `number` on, at least one and as many as fit, in one read; returns
+        the number of the next block, and the bytes."""
         stop, start, end = self._extent(number, bytes_max)
         return stop, read_long_around(self.file, end - start, start)
 
     def span_now(self, number: int, bytes_max: int) -> tuple[int, memoryview] | None:
-        """The same, if it needs no wait for the disk."""
+        """The same without waiting for the disk; None if that is not possible."""
         stop, start, end = self._extent(number, bytes_max)
         data = self.file.read_now(end - start, start)
         return None if data is None else (stop, data)
 
     def span_soon(self, number: int, bytes_max: int) -> None:
-        """`span` will most likely be called with these arguments; for a sealed file."""
+        """Read ahead for a `span` with these arguments; for a sealed file."""
         _, start, end = self._extent(number, bytes_max)
         self.file.read_soon(end - start, start)
 
     def _extent(self, number: int, bytes_max: int) -> tuple[int, int, int]:
-        """Of `span`: the first block behind it, and the bytes from and to."""
+        """For `span`: the first block after it, and where its bytes begin and end."""
         positions, behind_last = self.index.positions, self.index.position
         start = positions[number]
         limit = start + min(bytes_max, LONG_READ_BYTES_MAX)
@@ -166,10 +166,10 @@ class ColdFile:
         return stop, start, end
 
     def read(self, number: int, data: memoryview = NOTHING) -> tuple[list[ColdBatch], int]:
-        """The batches of a block, and where it ends; `data` if its bytes were read already.
+        """The batches of a block, and the offset where it ends; `data`: its bytes, if already read.
 
         Raises:
-            ColdDamaged: it is not what was written; with the offsets that nobody can read.
+            ColdDamaged: it is damaged; the error has the offsets that cannot be read.
         """
         index = self.index
         base, position = index.bases[number], index.positions[number]
@@ -200,7 +200,7 @@ def open_cold(file: File, uid: int, base: int, seed: int) -> ColdFile:
     """Find the blocks of a file, from its seal if it has one.
 
     Raises:
-        StorageFailed: the disk fails in another way than by having lost something.
+        StorageFailed: the disk fails other than by having lost data.
     """
     trailer = read_trailer(file, seed)
     if trailer is not None:
@@ -226,8 +226,8 @@ def read_trailer(file: File, seed: int) -> Trailer | None:
 
 
 def walk_blocks(file: File, base: int, seed: int) -> BlockIndex:
-    """The index of a file without a seal. What is behind its last block is the tail of a write that
-    nobody was told about: only what was known to be durable later is called damaged."""
+    """The index of a file without a seal. What follows its last block is the tail of a write that
+    was never acknowledged: only what a later block knows to be durable counts as damaged."""
     index = BlockIndex(base, end=base)
     blocks: list[tuple[int, Block]] = []
     position, size = HEADER_BYTES, file.size()
@@ -259,8 +259,8 @@ def _headers(file: File, position: int, size: int, seed: int) -> Iterator[tuple[
 
 
 def _search_blocks(file: File, position: int, size: int, seed: int) -> int | None:
-    """The next intact block header behind a place where there is none, if that place was durable
-    when the block was written."""
+    """The next intact block header after a place without one, if that place was durable when the
+    block was written."""
     start = position + 1
     while start < size:
         window = read_around(file, _SEARCH_BYTES, start)
@@ -277,7 +277,7 @@ def _search_blocks(file: File, position: int, size: int, seed: int) -> int | Non
 
 
 def _cut_torn(file: File, index: BlockIndex, blocks: list[tuple[int, Block]], seed: int) -> None:
-    """Of what may not have been durable, keep the blocks before the first bad one."""
+    """Of the blocks that may not be durable, keep those before the first bad one."""
     whole = ColdFile(0, index.base, seed, file, index)
     for number, (position, _) in enumerate(blocks):
         if position >= index.synced and whole.read_block(position)[1] is None:
@@ -294,7 +294,8 @@ def _plausible(block: Block) -> bool:
 
 
 def damage_in(file: ColdFile, end: int, pause: Callable[[int], None]) -> Iterator[ColdDamaged]:
-    """The offsets up to `end` that the file should hold and does not."""
+    """The offsets up to `end` that the file should hold and does not. `pause` is called with the
+    bytes of each block that was read."""
     index, name = file.index, file.file.name
     reached = file.base
     for number, base in enumerate(index.bases):

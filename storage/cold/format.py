@@ -1,24 +1,24 @@
 """The bytes of a cold segment: the batches of ONE partition in the order of their offsets.
 
-A file is named after the partition's uid and the first offset it is about, and begins with::
+A file is named after the partition's uid and the first offset that it covers, and begins with::
 
     magic 8s | version u32 | header bytes u32 | uid u64 | base offset i64 | first timestamp i64
     | node i32 | cluster 64s | clean to i64 | crc32c u32
 
-`clean to`: up to which offset compaction has left of each key the last record only; 0 where it has
-not been. Then come blocks, without padding. They tile the offsets: each begins with the offset at
-which the one before has ended, the first one with that of the name; so what is missing is seen::
+`clean to`: the offset up to which compaction has left only the last record of each key; 0 if it has
+not been here. Then come blocks, without padding. They tile the offsets: each begins at the offset
+where the one before ended, and the first at that of the name, so a missing block is noticed::
 
     magic u32 | header crc32c u32 | content crc32c u32 | payload bytes u32 | batches u32
     | base offset i64 | end offset i64 | max timestamp i64 | synced u64 | table | payload
 
 `synced` is a position below which the whole file was durable when the block was written: a bad
-block there is damage, behind the last such position it may be a torn write. The table has an entry
+block there is damage; beyond the last such position it may be a torn write. The table has an entry
 for each batch, {base - block's base u32, end - base u32, bytes u32, max timestamp i64}; the payload
 is the batches, whole and as a consumer gets them (the base offset and the leader epoch are in
-place), so a fetch sends slices of it. What is in a batch is nobody's business here.
+place), so a fetch sends slices of it. The content of a batch is opaque here.
 
-A file that is full, or was ended early, is sealed: behind its blocks stand their base offsets i64,
+A file that is full, or was ended early, is sealed: after its blocks come their base offsets i64,
 positions u64 and max timestamps i64, and a trailer at the very end::
 
     magic 8s | index crc32c u32 | blocks u32 | index position u64 | end offset i64
@@ -83,7 +83,7 @@ class ColdSegment(NamedTuple):
 
 
 class ColdFacts(NamedTuple):
-    """What compaction wants to know of a file."""
+    """What compaction needs to know of a file."""
 
     base: int
     end: int
@@ -115,7 +115,7 @@ class Block(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Of the whole block."""
+        """Bytes of the whole block."""
         return BLOCK_HEADER_BYTES + self.batches * TABLE_ENTRY.size + self.payload_bytes
 
 
@@ -177,7 +177,7 @@ class Header:
 
 
 def decode_header(data: bytes) -> Header | None:
-    """None: it is damaged. Later versions keep what is here, and the checksum at the end."""
+    """None if it is damaged. Later versions keep these fields, and the checksum at the end."""
     if len(data) < HEADER_BYTES or not data.startswith(_MAGIC):
         return None
     _, version, size, uid, base, first, node, cluster, clean_to = _HEADER.unpack_from(data)
@@ -196,7 +196,7 @@ def decode_header(data: bytes) -> Header | None:
 def encode_block(
     seed: int, base: int, end: int, synced: int, batches: Sequence[Written]
 ) -> list[Buffer]:
-    """A block of these batches, that stands for the offsets from `base` to `end`."""
+    """A block of these batches that covers the offsets from `base` to `end`."""
     assert len(batches) <= BATCHES_MAX, f"{len(batches)} batches in a block"
     table = bytearray()
     payload = 0
@@ -226,7 +226,7 @@ def encode_block_header(block: Block, seed: int) -> bytes:
 
 
 def decode_block_header(data: memoryview | bytes, seed: int) -> Block | None:
-    """None: there is no intact one."""
+    """None if there is no intact one."""
     if len(data) < BLOCK_HEADER_BYTES:
         return None
     magic, checksum, *fields = _BLOCK.unpack_from(data)
@@ -264,7 +264,7 @@ def encode_seal(
     position: int,
     end: int,
 ) -> bytes:
-    """The index of a full file, to be written at `position`, and the trailer behind it."""
+    """The index of a full file, to be written at `position`, and the trailer after it."""
     index = b"".join(map(_big_endian, (bases, positions, timestamps)))
     latest = max(timestamps, default=NO_TIMESTAMP)
     body = _TRAILER.pack(_SEAL_MAGIC, crc32c(index, seed), len(bases), position, end, latest)

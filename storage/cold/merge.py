@@ -1,9 +1,9 @@
-"""Several files of a partition become one, as compaction wants it; and what a crash leaves of that.
+"""Merging several files of a partition into one, for compaction, and what a crash leaves of that.
 
-The new file is written beside the others, at leisure and without a lock, and takes the name of the
-first of them by one rename. Until the others are gone as well, a crash would leave offsets twice:
-so an empty file whose name says which offsets are merged stands in the directory before the
-rename, and goes when all is done. A start that finds it knows how far it came:
+The new file is written beside the others, without a lock, and takes the name of the first of them
+by one rename. Until the others are gone as well, a crash would leave offsets twice. So an empty
+file, the mark, whose name says which offsets are merged, is in the directory before the rename, and
+goes when all is done. A start that finds it knows how far the merge came:
 
     the temporary file is there    the old files are all there: the new one is forgotten
     the temporary file is not      it has the first one's name: the other ones go
@@ -55,8 +55,8 @@ def superseded(names: Collection[str]) -> list[str]:
 
 
 def finish_merges(disk: Disk) -> None:
-    """At a start, before anything else: as if the merge that a crash broke off was done, or had
-    never begun. A crash in the middle of this leads to the same decision again."""
+    """At a start, before anything else: complete a merge that a crash interrupted, or undo it. A
+    crash in the middle of this leads to the same decision again."""
     names = disk.names()
     marks = [name for name in names if parse_mark_name(name) is not None]
     renamed = MERGE_NAME not in names
@@ -68,7 +68,7 @@ def finish_merges(disk: Disk) -> None:
             disk.remove(name)
         disk.sync_directory()
     if not renamed:
-        disk.remove(MERGE_NAME)  # behind the mark: without both, it would seem to be renamed
+        disk.remove(MERGE_NAME)  # after the mark: a mark without it means that it was renamed
         disk.sync_directory()
 
 
@@ -101,7 +101,7 @@ class Merger:
         batches: Iterable[Written],
         clean_to: int,
     ) -> Merged:
-        """Write what is to take the place of these files; `discard` it if this raises."""
+        """Write the file that will replace these; `discard` it if this raises."""
         start, end = files[0].base, files[-1].end
         first_ms = files[0].first_timestamp_ms
 
@@ -120,10 +120,10 @@ class Merger:
             self._disk.remove(MERGE_NAME)
 
     def mark(self, merged: Merged) -> None:
-        """From here on a start knows what to do; and nothing may be discarded any more.
+        """Create the mark: from here on a start completes the merge, and it cannot be discarded.
 
         Raises:
-            DiskFull: it was discarded.
+            DiskFull: the merged file was discarded.
         """
         try:
             self._disk.sync_directory()
@@ -133,7 +133,7 @@ class Merger:
             raise
 
     def prepare(self) -> None:
-        """Make the mark durable: without it, the rename must not be."""
+        """Make the mark durable: the rename must not happen before."""
         self._disk.sync_directory()
 
     def rename(self, merged: Merged) -> None:

@@ -1,4 +1,4 @@
-"""Finding and reading cold data: see storage.cold.store for what it is, and who may do what."""
+"""Finding and reading cold data: see storage.cold.store for what it is and who may call what."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -35,16 +35,16 @@ class ColdStatistics:
     files: int
     bytes_held: int
     bytes_appended: int
-    """Ever, since the start, headers included."""
+    """Since the start, headers included."""
     syncs: int
     damaged: int
-    """Blocks found damaged since the start, by whomever."""
+    """Blocks found damaged since the start."""
     files_open: int
     index_blocks: int
 
 
 class _NotNow(Exception):
-    """Whoever wants to know has to wait for the disk."""
+    """The answer needs a wait for the disk."""
 
 
 class ColdReading:
@@ -55,18 +55,18 @@ class ColdReading:
         self._lock = disk.threads.lock()
         """Guards what follows; never held during a file operation."""
         self._renaming = disk.threads.lock()
-        """Held while a file takes the place of others. Not for the event loop: it lasts as long as
-        the disk takes for a rename."""
+        """Held while a file takes the place of others. Not for the event loop: it is held as long
+        as the disk takes for a rename."""
         self._bases: dict[int, list[int]] = {}
         self._sizes: dict[tuple[int, int], int] = {}
         self._tails: dict[int, Tail] = {}
         self._ends: dict[tuple[int, int], tuple[int, int]] = {}
-        """End offset and max timestamp of sealed files, when somebody has asked."""
+        """End offset and max timestamp of sealed files, once asked for."""
         self._write_lock = disk.threads.lock()
         self._cache = ColdCache(disk.threads)
         self._writer, self._merger = ColdWriter(disk, identity), Merger(disk, identity)
         self._headers: dict[tuple[int, int], tuple[int, int]] = {}
-        """First timestamp and `clean to` of sealed files, when somebody has asked."""
+        """First timestamp and `clean to` of sealed files, once asked for."""
         self._changes = 0
         """How often files have taken the place of others."""
         self._damaged = 0
@@ -98,8 +98,8 @@ class ColdReading:
             return bases[0] if bases else None
 
     def knows(self, uid: int) -> bool:
-        """Whether `end`, `segments` and `written_since_ms` of this partition need no disk: what the
-        event loop asks first. Where not, `learn` is on its way (or what changes just now)."""
+        """Whether `end`, `segments` and `written_since_ms` of this partition need no disk: the
+        event loop asks first. If they do, a `learn` or a change of the files is under way."""
         with self._lock:
             bases = self._bases.get(uid)
             return not bases or (
@@ -107,13 +107,13 @@ class ColdReading:
             )
 
     def learn(self, uids: Iterable[int]) -> None:
-        """Read what there is to `know` of these partitions: not on the event loop."""
+        """Read what `knows` asks for, for these partitions: not on the event loop."""
         for uid in uids:
             if not self.knows(uid):
                 self.segments(uid)
 
     def end(self, uid: int) -> int | None:
-        """The offset behind the last batch. The first call reads the partition's last file: see
+        """The offset after the last batch. The first call reads the partition's last file: see
         `knows`."""
         tail = self._tail(uid)
         return tail.end if tail is not None else None
@@ -161,8 +161,8 @@ class ColdReading:
         return tail.first_timestamp_ms
 
     def bytes_from(self, uid: int, offset: int) -> int:
-        """About how many bytes the files have from `offset` on, without looking into any: of one
-        that is not open all bytes count."""
+        """About how many bytes the files have from `offset` on. It opens none: a file that is not
+        open counts in full."""
         bases = self._bases_of(uid)
         first = bisect_right(bases, offset) - 1
         file = self._cache.get((uid, bases[first])) if first >= 0 else None
@@ -178,7 +178,7 @@ class ColdReading:
         return max(0, left)
 
     def known_end(self, uid: int) -> int | None:
-        """`end`, as far as that is known without the disk: else where the last file begins."""
+        """`end` if that is known without the disk, else where the last file begins."""
         with self._lock:
             tail, bases = self._tails.get(uid), self._bases.get(uid)
             return tail.end if tail is not None else bases[-1] if bases else None
@@ -218,26 +218,26 @@ class ColdReading:
     # ---- reading --------------------------------------------------------------------------------
 
     def read(self, uid: int, offset: int, bytes_max: int) -> list[memoryview]:
-        """Batches from the one that contains `offset` on, or the next one where that was compacted
+        """Batches from the one that contains `offset` on, or the next one if that was compacted
         away: the first in any case, more as long as they fit; none at the end.
 
         Raises:
             NotInLog: `offset` is below the first one that is here.
-            ColdDamaged: the batches at `offset` are not what was written.
+            ColdDamaged: the batches at `offset` are damaged.
         """
         return [batch.data for batch in self.batches(uid, offset, bytes_max)]
 
     def read_now(self, uid: int, offset: int, bytes_max: int) -> list[memoryview] | None:
-        """As `read`, if that needs no wait for the disk, perhaps of fewer batches; None: call that
+        """As `read` but without waiting for the disk, perhaps with fewer batches; None: call `read`
         in another thread."""
         try:
             return [one.data for one in self._batches(uid, offset, bytes_max, now=True)]
-        except (_NotNow, ColdDamaged, NotInLog):  # it also finds out what is wrong
+        except (_NotNow, ColdDamaged, NotInLog):  # `read` also finds out what is wrong
             return None
 
     def read_soon(self, uid: int, offset: int, bytes_max: int) -> None:
-        """`read` will most likely be called with these arguments: let the disk begin, where a file
-        that will not change, and that somebody has just read from, has the bytes."""
+        """Read ahead for a `read` with these arguments, if the bytes are in a sealed file that is
+        open, because it was read from lately."""
         bases = self._bases_of(uid)
         first = bisect_right(bases, offset) - 1
         file = self._cache.get((uid, bases[first])) if first >= 0 else None
@@ -249,7 +249,7 @@ class ColdReading:
         return self._while_still(lambda: self._batches(uid, offset, bytes_max))
 
     def _while_still(self, reads: Callable[[], T]) -> T:
-        """Files that become others while they are looked at seem to be damaged: look again."""
+        """A file that is replaced while it is read seems to be damaged: read again."""
         while True:
             changes = self._changes
             try:
@@ -277,11 +277,11 @@ class ColdReading:
         return found
 
     def find_time(self, uid: int, timestamp_ms: int, since: int = 0) -> int | None:
-        """The base offset of the first batch, of those from the one with offset `since` on, that
-        holds a record of this time or later; None if there is none.
+        """The base offset of the first batch, from the one with offset `since` on, that holds a
+        record of this time or later; None if there is none.
 
         Raises:
-            ColdDamaged: it may lie in a block that is not what was written.
+            ColdDamaged: it may be in a damaged block.
         """
         return self._while_still(lambda: self._find_time(uid, timestamp_ms, since))
 
@@ -305,19 +305,19 @@ class ColdReading:
     def next_latest(
         self, uid: int, since: int, until: int, seen: tuple[int, int] | None = None
     ) -> tuple[int, int] | None:
-        """The batches that hold offsets from `since` to `until`, by their greatest times, from the
-        latest down, those with the same time in order: time and base offset of the one behind
-        `seen`; None if there is none.
+        """Go through the batches with offsets from `since` to `until` by their greatest time, the
+        latest first, those with the same time in order: returns time and base offset of the one
+        after `seen`, or None.
 
         Raises:
-            ColdDamaged: it may lie in a block that is not what was written.
+            ColdDamaged: it may be in a damaged block.
         """
         return self._while_still(lambda: self._next_latest(uid, since, until, seen))
 
     def _next_latest(
         self, uid: int, since: int, until: int, seen: tuple[int, int] | None
     ) -> tuple[int, int] | None:
-        """Files and blocks by their greatest times, too, so that hardly any are looked into."""
+        """Goes through files and blocks by their greatest times, too, so that it reads few."""
         bases = self._bases_of(uid)
         bases = bases[max(0, bisect_right(bases, since) - 1) : bisect_left(bases, until)]
         latest = ((base, self._summary(uid, base)) for base in bases)
@@ -348,11 +348,11 @@ class ColdReading:
 
     def _from(self, uid: int, offset: int, bytes_max: int, *, now: bool) -> Iterator[ColdBatch]:
         """Batches from the one that contains `offset` on; what is missing in between is damage.
-        About `bytes_max` of them are wanted: so much is read in one go, and behind the first ones
-        no block that is larger than what is left of that. `now`: as far as that needs no disk.
+        About `bytes_max` bytes are wanted: that much is read at a time, and after the first batches
+        no block larger than what is left of it. `now`: as far as that needs no disk.
 
         Raises:
-            _NotNow: here it is needed.
+            _NotNow: to go on needs the disk.
         """
         left, some = bytes_max, False
         tail = self._tail(uid, now=now)  # first: what is durable now will be found
@@ -393,13 +393,13 @@ class ColdReading:
     def _check_holes(
         self, file: ColdFile, since: int, until: int, number: int | None = None
     ) -> None:
-        """ColdDamaged: a block is missing that may have what is looked for."""
+        """Raise ColdDamaged if a block is missing that may have what is looked for."""
         hole = file.index.hole(since, until, number)
         if hole is not None:
             self._raise_missing(file, hole.start, hole.end, hole.number)
 
     def _check_end(self, file: ColdFile, since: int) -> None:
-        """ColdDamaged: the partition's last file has lost its last blocks."""
+        """Raise ColdDamaged if the partition's last file has lost its last blocks."""
         tail, index = self._tail(file.uid), file.index
         if tail is not None and tail.base == file.base and max(since, index.end) < tail.end:
             self._raise_missing(file, index.end, tail.end, len(index.bases))
@@ -443,13 +443,14 @@ class ColdReading:
         if stop is not None and not found.index.sealed:
             found.index.cut(stop)
         with self._lock:
-            # Else it may not be there any more, or was ended since, with blocks that are not seen.
+            # Otherwise it may be gone, or was sealed since, with blocks that were not read here.
             if (stop, changes) == (self._stop(uid, base), self._changes):
                 self._cache.put(key, found)
         return found
 
     def _stop(self, uid: int, base: int) -> int | None:
-        """Where a file ends that may still be appended to; None: where it ends. With the lock."""
+        """Where to stop reading a file that may still be appended to; None: at its end. Call with
+        the lock."""
         tail = self._tails.get(uid)
         return tail.position if tail is not None and tail.base == base else None
 
@@ -472,7 +473,7 @@ class ColdReading:
             latest = index.max_timestamp_ms
             tail = Tail(base, position, end, synced, first, index.sealed, True, latest)
             with self._lock:
-                if changes == self._changes:  # else it may be the end of what is not there any more
+                if changes == self._changes:  # else it may be that of a file that is gone
                     return self._tails.setdefault(uid, tail)
 
     def _first_timestamp(self, file: ColdFile) -> int:
@@ -482,10 +483,10 @@ class ColdReading:
         return file.index.timestamps[0] if file.index.timestamps else NO_TIMESTAMP
 
     def _header(self, file: ColdFile) -> Header | None:
-        """None: it is damaged. What it says, the name says as well, but for the time.
+        """None if it is damaged.
 
         Raises:
-            DirectoryRefused: it is of another cluster or version.
+            DirectoryRefused: it is from another cluster or of another format version.
         """
         header = decode_header(read_around(file.file, HEADER_BYTES, 0))
         if header is None:
@@ -534,7 +535,7 @@ class ColdReading:
         return found
 
     def _forget(self, key: tuple[int, int]) -> None:
-        """What is known of a file is not true any more. With the lock."""
+        """Forget what was known of a file. Call with the lock."""
         self._changes += 1
         self._ends.pop(key, None)
         self._headers.pop(key, None)
@@ -545,7 +546,7 @@ class ColdReading:
     def survey(
         self, uid: int, base: int, pause: Callable[[int], None] = lambda size: None
     ) -> tuple[list[ColdDamaged], bool]:
-        """As `check`, and whether what the file says about itself is intact; nothing is mended."""
+        """As `check`, and whether header and seal are intact; repairs nothing."""
         key = (uid, base)
         try:
             end, is_last = self._extent(uid, base)
@@ -581,9 +582,10 @@ class ColdReading:
 
 
 def _span_now(file: ColdFile, number: int, bytes_max: int) -> tuple[int, memoryview]:
-    """
+    """As `ColdFile.span_now`.
+
     Raises:
-        _NotNow: it has to be read.
+        _NotNow: it has to be read from the disk.
     """
     found = file.span_now(number, bytes_max)
     if found is None:

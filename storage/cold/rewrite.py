@@ -1,8 +1,7 @@
-"""What a cold segment is rewritten to: its own blocks, with a peer's data where it was damaged.
+"""Rewriting a cold segment: its own blocks, with a peer's data in place of damaged ones.
 
-A file is rewritten as a whole and renamed, never changed in place. What is damaged elsewhere in it
-stays damaged: it is copied as it is, or stands in the new file as a block that cannot be read, so
-that nobody takes its offsets for empty.
+A file is rewritten as a whole and renamed, never changed in place. Other damage in it stays: it is
+copied as it is, or becomes a block that cannot be read, so that nobody takes its offsets for empty.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +28,7 @@ _WRONG: Final = 0xFFFF_FFFF
 
 @attrs.frozen
 class Replacement:
-    """All there is of offsets `start` to `end`; with gaps, if some were compacted away."""
+    """All batches of offsets `start` to `end`; with gaps, if some were compacted away."""
 
     start: int
     end: int
@@ -38,14 +37,14 @@ class Replacement:
 
 @attrs.frozen
 class Covered:
-    """Up to here there are no other batches than those before."""
+    """Up to this offset there are no more batches."""
 
     end: int
 
 
 @attrs.frozen
 class Unreadable:
-    """Offsets of a damaged block; `block` and `raw` are what is left of it, None: nothing."""
+    """Offsets of a damaged block; `block` and `raw` are what is left of it, if anything."""
 
     base: int
     end: int

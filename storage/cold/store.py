@@ -1,19 +1,19 @@
 """The batches of each partition that are older than the log window, in files of their own.
 
-A partition's data is interleaved with everybody else's in the node's one log, so what is kept for
-long must not stay there (docs/adr/0020-cold-segments.md). It is copied here in the background, in
-the order of offsets, before the log's segments go; nobody waits for it.
+The node's one log interleaves the data of all partitions, so what is kept for long must not stay
+there (docs/adr/0020-cold-segments.md). It is copied here in the background, in the order of
+offsets, before the log's segments go; nobody waits for it.
 
 Theory of operation. The files describe themselves: names say partition and first offset, so a start
-reads names and nothing else. What else there is to know of a partition (where it ends, how old its
-files are) is read by `secure` or `learn`, in a thread; the event loop asks `knows` first. What is
-in a file was applied by somebody, so a valid tail beyond what a checkpoint knows is kept: `end` may
-be ahead of a partition's next offset, and readers bound themselves.
+reads names and nothing else. The rest (where a partition ends, how old its files are) is read by
+`secure` or `learn`, in a thread; the event loop asks `knows` first. Whatever is in a file was
+applied, so a valid tail beyond what a checkpoint knows is kept: `end` may be ahead of a partition's
+next offset, and readers limit themselves.
 
 Any thread may read. One thread at a time writes; a block is seen by readers when it is durable. A
 reader holds a file together with its index (ColdFile), so a file that is replaced or dropped
-meanwhile stays whole for him. Damage is found by checksums, by reading or by `check`, and mended by
-`replace` with a peer's data. What compaction has left of several files becomes one (`merge`).
+meanwhile stays whole for it. Checksums reveal damage, in a read or in `check`, and `replace`
+repairs it with a peer's data. What compaction has left of several files becomes one (`merge`).
 """
 
 from bisect import bisect_right
@@ -58,11 +58,11 @@ class ColdStore(ColdReading):
         gaps: bool = False,
         start: int | None = None,
     ) -> int:
-        """Add batches behind the last one, durably; the new end. One fdatasync for all of them,
-        unless a file gets full.
+        """Add batches after the last one, durably; returns the new end. One fdatasync for all of
+        them, unless a file gets full.
 
         The first one begins where the partition's data ends, or anywhere if there is none. With
-        `gaps` some were compacted away; also the first ones from `start` on, where none is here.
+        `gaps` some were compacted away, perhaps also the first ones, from `start` on.
 
         Raises:
             DiskFull: some of them may have been added.
@@ -77,11 +77,11 @@ class ColdStore(ColdReading):
             check_order(batches, start, gaps=gaps)
             try:
                 return self._append(uid, tail, tiles(batches, start), segment_bytes, segment_ms)
-            except BaseException:  # whatever it was: what was collected belongs to this file alone
+            except BaseException:  # whatever it was: the pending blocks belong to this file alone
                 self._writer.abandon()
                 with self._lock:
                     self._tails.pop(uid, None)
-                with suppress(StorageError):  # who needs to `know` meets it once more
+                with suppress(StorageError):  # the next `learn` meets it again
                     self.learn([uid])
                 raise
 
@@ -115,9 +115,9 @@ class ColdStore(ColdReading):
         return tail.end
 
     def _takes_more(self, uid: int, tail: Tail) -> bool:
-        """Whether anything can be written behind the file's end. A disk that has lost the block
-        which is written to cannot: then the file ends as it is, without a seal, like one that is
-        damaged there; else every start would fail at it."""
+        """Whether the file can be appended to. It cannot if the disk has lost the last block, which
+        is not full: then the file ends as it is, without a seal, like one that is damaged there.
+        Otherwise every start would fail on it."""
         written = tail.position % BLOCK_BYTES
         if tail.sealed or not written:
             return True
@@ -130,9 +130,9 @@ class ColdStore(ColdReading):
         return True
 
     def secure(self, uids: Iterable[int]) -> None:
-        """Make durable what a start has found of these partitions, torn tails cut off. `end` says
-        what can be read: what a failed or unfinished call of an earlier life has left may be in the
-        page cache only. Ask for this before the log is to forget what is here as well."""
+        """Make durable what a start has found of these partitions, torn tails cut off. `end` only
+        says what can be read: what an unfinished call of an earlier life has left may be in the
+        page cache only. Call this before the log retires the same data."""
         for uid in uids:
             with self._write_lock:
                 self.learn([uid])
@@ -189,8 +189,8 @@ class ColdStore(ColdReading):
             self._sizes[uid, tail.base] = size
 
     def end_file(self, uid: int) -> bool:
-        """Seal the partition's last file, however little is in it: what comes next begins a new
-        one. False if there is none that could be appended to.
+        """Seal the partition's last file, however little is in it: the next batch begins a new one.
+        False if there is none that could be appended to.
 
         Raises:
             DiskFull: nothing has changed.
@@ -209,13 +209,13 @@ class ColdStore(ColdReading):
             return True
 
     def replace(self, uid: int, start: int, end: int, batches: Sequence[Written]) -> None:
-        """Write what a peer has of the offsets from `start` to `end` in the place of what is here:
-        because it is damaged, or was compacted. The files concerned are written anew.
+        """Replace the offsets from `start` to `end` by what a peer has of them, because ours are
+        damaged or were compacted. The files concerned are rewritten.
 
-        What lies outside of the files is left out. Batches do not cross the borders of files.
+        Batches outside of the files are left out; none crosses a border between files.
 
         Raises:
-            DiskFull: some files are replaced, or none.
+            DiskFull: only some of the files are replaced, or none.
         """
         with self._write_lock:
             for base in self._bases_of(uid):
@@ -256,8 +256,8 @@ class ColdStore(ColdReading):
         clean_to: int,
         is_needed: Callable[[], bool] = lambda: True,
     ) -> bool:
-        """Put one file in the place of neighbours, sealed ones, with what is left of their batches;
-        readers go on. False if it was not needed after all, or the files have changed meanwhile.
+        """Replace adjacent sealed files by one with what is left of their batches; readers go on.
+        False if that is no longer needed, or the files have changed meanwhile.
 
         Raises:
             DiskFull: nothing has changed.
@@ -274,7 +274,7 @@ class ColdStore(ColdReading):
                 self._merger.mark(merged)
                 try:
                     self._adopt(merged, [one.base for one in files[1:]])
-                except DiskFull as full:  # with the mark, nothing can be taken back
+                except DiskFull as full:  # after the mark, nothing can be undone
                     reason = OSError(full.errno, "no room left in the middle of a merge")
                     raise StorageFailed(full.operation, full.file, reason) from full
                 return True
@@ -316,16 +316,16 @@ class ColdStore(ColdReading):
         self._merger.clear(merged, others)
 
     def _look_again(self) -> None:
-        """A file is about to become another one: what a reader sees from here on, until `_renaming`
-        is free again, may be the new file and what is known of the old one."""
+        """A file is about to be replaced: until `_renaming` is free again, a reader may combine the
+        new file with what is known of the old one, and then has to read again."""
         with self._lock:
             self._changes += 1
 
-    # ---- letting go -----------------------------------------------------------------------------
+    # ---- dropping -------------------------------------------------------------------------------
 
     def drop_before(self, uid: int, offset: int) -> int:
-        """Remove the files that lie wholly below `offset`, all of them if need be: then the next
-        append may begin anywhere. How many bytes that frees."""
+        """Remove the files that lie wholly below `offset`, and return the number of bytes freed. If
+        none is left, the next append may begin anywhere."""
         with self._write_lock:
             bases = self._bases_of(uid)
             count = max(0, bisect_right(bases, offset) - 1)
@@ -334,12 +334,12 @@ class ColdStore(ColdReading):
             return self._drop(uid, bases[:count])
 
     def drop(self, uid: int) -> int:
-        """Remove all files of a partition; how many bytes that frees."""
+        """Remove all files of a partition, and return the number of bytes freed."""
         with self._write_lock:
             return self._drop(uid, self._bases_of(uid))
 
     def _drop(self, uid: int, gone: list[int]) -> int:
-        """The oldest first, so that a crash leaves no hole."""
+        """Oldest first, so that a crash leaves no hole."""
         freed = 0
         with self._lock:
             for base in gone:
@@ -360,10 +360,10 @@ class ColdStore(ColdReading):
     def check(
         self, uid: int, base: int, pause: Callable[[int], None] = lambda size: None
     ) -> list[ColdDamaged]:
-        """Read a whole file again, any thread: the offsets that are damaged, none if the file was
+        """Read a whole file again, any thread; returns the damaged offsets, none if the file was
         dropped. `pause` is called with the size of each block that was read.
 
-        What the file says about itself, its header and its seal, is mended here.
+        If only the header or the seal is damaged, it is repaired here.
         """
         found, intact = self.survey(uid, base, pause)
         if not found and not intact:

@@ -27,7 +27,7 @@ from storage.identity import Identity
 
 PENDING_BYTES: Final = 1 << 20
 SYNC_EVERY_BYTES: Final = 1 << 20
-"""A rewritten file is made durable in such pieces: the log's own fdatasync must not wait long."""
+"""A rewritten file is made durable in pieces of this size: the log's fdatasync must not wait."""
 
 
 @attrs.define
@@ -40,9 +40,9 @@ class Tail:
     synced: int
     first_timestamp_ms: int
     sealed: bool = False
-    """Full: what comes next begins a new file."""
+    """Full, or ended early: the next block begins a new file."""
     found: bool = False
-    """As a start found it: what was not known to be durable may be in the page cache only."""
+    """As a start found it: what is beyond `synced` may be in the page cache only."""
     latest_ms: int = NO_TIMESTAMP
     """The greatest time in the file."""
 
@@ -60,20 +60,20 @@ class ColdWriter:
     ) -> None:
         self._disk, self._identity, self._temporary_name = disk, identity, temporary_name
         self._pending: list[Buffer] = []
-        """Blocks in a row that are to be written in one go, up to PENDING_BYTES of them: what is
-        written directly should be long (direct.py)."""
+        """Consecutive blocks to be written at once, up to PENDING_BYTES of them: direct writes
+        should be long (direct.py)."""
         self._pending_at = self._pending_bytes = 0
         self.bytes_written = 0
         self.syncs = 0
 
     def begin(self, uid: int, base: int, first_timestamp_ms: int) -> Tail:
-        """A new file: when it has its name, its header is durable."""
+        """Begin a new file: when it has its name, its header is durable."""
         self._fresh(uid, base, first_timestamp_ms)
         self.publish(uid, base)
         return Tail(base, HEADER_BYTES, base, HEADER_BYTES, first_timestamp_ms)
 
     def repair_tail(self, file: File, tail: Tail) -> None:
-        """Before the first append since the start: cut off what is torn, and write again what may
+        """Before the first append since the start: cut off a torn tail, and write again what may
         never have reached the disk. (After a failed fdatasync the kernel keeps pages that read well
         and are marked clean: "fsyncgate".)"""
         if file.size() > tail.position:
@@ -85,7 +85,7 @@ class ColdWriter:
         tail.synced, tail.found = tail.position, False
 
     def write(self, file: File, tail: Tail, tile: Tile, seed: int) -> tuple[int, Block]:
-        """Append a block; its position and header. It is not durable yet."""
+        """Append a block, and return its position and header. It is not durable yet."""
         pieces = tile.encode(seed, tail.synced)
         block = decode_block_header(bytes(pieces[0]), seed)
         assert block is not None, "what was just encoded"
@@ -109,7 +109,7 @@ class ColdWriter:
             write_all(file, pieces, self._pending_at)
 
     def abandon(self) -> None:
-        """What was not written yet never will be: its file has failed, or its maker gave up."""
+        """Drop what was not written yet: its file has failed, or the caller gave up."""
         self._pending, self._pending_bytes = [], 0
 
     def sync(self, file: File) -> None:
@@ -118,7 +118,7 @@ class ColdWriter:
         self.syncs += 1
 
     def seal(self, file: File, tail: Tail, index: BlockIndex, seed: int) -> int:
-        """Durably; the size of the file."""
+        """Seal the file durably, and return its size."""
         seal = encode_seal(
             seed, index.bases, index.positions, index.timestamps, tail.position, tail.end
         )
@@ -138,7 +138,7 @@ class ColdWriter:
         seals: bool,
         clean_to: int = 0,
     ) -> tuple[Tail, int]:
-        """A whole file, durably, under the temporary name: where it ends, and its size."""
+        """Write a whole file durably under the temporary name; returns its tail and its size."""
         file = self._fresh(uid, base, first_timestamp_ms, clean_to)
         seed = self.seed(uid, base)
         tail = Tail(base, HEADER_BYTES, base, HEADER_BYTES, first_timestamp_ms)
@@ -172,7 +172,7 @@ class ColdWriter:
         return file
 
     def publish(self, uid: int, base: int) -> None:
-        """The draft takes the place of the file with this name, durably."""
+        """Put the draft in the place of the file with this name, durably."""
         self._disk.rename(self._temporary_name, cold_name(uid, base))
         self._disk.sync_directory()
 

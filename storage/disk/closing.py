@@ -1,9 +1,9 @@
 """Closing files away from the event loop.
 
-The last reference to a file may go anywhere, and closing may wait for the disk: where the file was
-removed meanwhile, its blocks are given back then; on other file systems it may be written first.
-A process that has a loop says so (`close_in_background`); all others close where they are, also at
-their very end, when no thread may be started any more.
+The last reference to a file may go in any thread, and closing may wait for the disk: if the file
+was removed meanwhile, its blocks are freed then, and some file systems first write it back. A
+process with an event loop calls `close_in_background`. All others close in place, also at their
+very end, when no thread may be started any more.
 """
 
 import os
@@ -15,7 +15,7 @@ _IN_BACKGROUND: list["queue.SimpleQueue[int]"] = []
 
 
 def close_in_background() -> None:
-    """From now on what the main thread closes is closed by another one."""
+    """From now on another thread closes what the main thread lets go."""
     if _IN_BACKGROUND:
         return
     todo: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -24,9 +24,10 @@ def close_in_background() -> None:
 
 
 def close_soon(descriptors: Iterable[int]) -> None:
-    """Close those that are open (not negative): here, or aside where this is the loop's thread.
+    """Close those that are open (not negative): here, or in the background if this is the loop's
+    thread.
 
-    Errors say nothing: all that counts was made durable before.
+    Errors do not matter: all that counts was made durable before.
     """
     aside = _IN_BACKGROUND and threading.current_thread() is threading.main_thread()
     for descriptor in descriptors:

@@ -1,10 +1,10 @@
-"""Opening files where file descriptors are scarce: that is "later", and not a disk that failed.
+"""Opening files while file descriptors are scarce: that means waiting, not that the disk failed.
 
-All descriptors of a process come from one bound, and connections may have taken the last. So a few
-are kept in reserve. Where there is none left one of the reserve is given up for the file, and
-`scarce` tells the loop, which closes connections and fills the reserve up again. A thread that
-finds the reserve empty as well waits for that; the loop itself cannot. And what is open only to be
-read again (segments of the log, cold files) takes a small share of the bound, whatever that is.
+A process has one limit for all its descriptors, and connections may have taken the last. So a few
+are kept in reserve. If there is no other, one of the reserve is given up for the file, and `scarce`
+tells the loop, which closes connections and fills the reserve again. A thread that finds the
+reserve empty too waits for that; the loop itself cannot. Files that are open only to be read again
+(segments of the log, cold files) take a small share of the limit.
 """
 
 import errno
@@ -21,33 +21,33 @@ RESERVE: Final = 16
 KEPT_OPEN_MAX: Final = 256
 KEPT_OPEN_MIN: Final = 4
 SHARE: Final = 16
-"""The log and the cold files may each keep this part of all descriptors open; a file has two."""
+"""The log and the cold files may each keep a file open per so many descriptors; a file has two."""
 STEP_S: Final = 0.02
 TRIES: Final = 1_500
-"""So often, half a minute, a thread waits for one; then the failure is told, as any other."""
+"""How often a thread waits for one, half a minute in all, before the operation fails."""
 
 
 class OpenFiles(Protocol):
-    """Files that are open only to be read again; those over `kept_open_max` can be let go."""
+    """Files that are open only to be read again; those beyond `kept_open_max` can be closed."""
 
     def keep_few_open(self) -> None: ...
 
 
 class Descriptors:
-    """Of this process. `fill` and `scarce` are the loop's, `have` is anybody's."""
+    """The descriptors of this process. `fill` and `scarce` are for the loop, `have` for anybody."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reserve: list[int] = []
         self._loop: int | None = None
         self.scarce = False
-        """One was missing since this was set to False."""
+        """Set when one was missing; the loop resets it."""
         self.kept_open_max = KEPT_OPEN_MAX
-        """So many files of the log, and so many cold ones, stay open to be read again."""
+        """How many files of the log, and how many cold ones, stay open to be read again."""
         self._open_files: weakref.WeakSet[OpenFiles] = weakref.WeakSet()
 
     def bound(self, files: OpenFiles) -> None:
-        """From now on it hears when there are fewer; it asks for `kept_open_max` by itself."""
+        """From now on `files` is told when `kept_open_max` falls."""
         self._open_files.add(files)
 
     def fit(self, limit: int) -> None:
@@ -59,7 +59,7 @@ class Descriptors:
                 files.keep_few_open()
 
     def fill(self) -> bool:
-        """On the loop's thread, now and then: have the reserve full. False where it cannot be."""
+        """Fill the reserve; False if that is not possible. Called now and then by the loop."""
         self._loop = threading.get_ident()
         with self._lock:
             while len(self._reserve) < RESERVE:
@@ -78,7 +78,7 @@ class Descriptors:
         """Do what takes a descriptor, with one of the reserve if there is no other.
 
         Raises:
-            OSError: as `act`; for want of descriptors only when there was none for a long time.
+            OSError: as `act`; for lack of descriptors only after a long wait, or on the loop.
         """
         pause, tries = threading.Event(), 0
         while True:
@@ -89,7 +89,7 @@ class Descriptors:
                     raise
                 self.scarce = True
                 if self._give_up_one():
-                    continue  # unless another thread is quicker: then with the next one
+                    continue  # if another thread is quicker, with the next one
                 if threading.get_ident() == self._loop or tries >= TRIES:
                     raise
                 tries += 1

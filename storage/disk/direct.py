@@ -10,9 +10,9 @@ it. Writing a block again with the same beginning is what the page cache does as
 write harms nothing that was durable: sectors of 512 bytes are whole or untouched (files.py), and
 those of the beginning do not change.
 
-Other files grow, cold segments above all. What is long is written directly there too, as far as it
-fills whole blocks (`GrowingFile`), and long reads go into memory that is used again (`BufferPool`).
-The reason is the same: *new* pages are what costs. Measured on a virtual machine, CPU for 1 MiB:
+Other files grow, cold segments above all. Long writes to them are direct too, as far as they fill
+whole blocks (`GrowingFile`), and long reads go into memory that is used again (`BufferPool`). The
+reason is the same: *new* pages are expensive. Measured on a virtual machine, CPU for 1 MiB:
 a write through the page cache 1,880 us and directly 70-96; a read of what is not in the cache
 315-2,570 us, directly into new memory 450-520, into memory that was used before 86-103.
 """
@@ -36,17 +36,19 @@ from storage.errors import UNREADABLE
 
 BLOCK_BYTES: Final = 4096
 STAGING_BYTES: Final = 8 << 20
-"""One write's size at most; longer ones are several writes. What is never used costs nothing."""
+"""The most that is written at a time; longer writes are split. Unused memory costs nothing."""
 LONG_BYTES: Final = 64 * 1024
-"""A file that grows is written directly from this size on: below it a round trip to the disk costs
+"""Writes to a growing file are direct from this size on: below it, a round trip to the disk costs
 more than the page cache does."""
 LONG_READ_BYTES: Final = 256 * 1024
-"""The same for reads; more, for the page cache reads ahead (64 KiB directly: 2.7 ms for 1 MiB)."""
+"""The same for reads; it is larger because the page cache reads ahead (64 KiB directly: 2.7 ms for
+1 MiB)."""
 LONG_READ_BYTES_MAX: Final = (1 << 20) + 64 * 1024
-"""Longer reads go through the page cache: a span of neighbours fits, and so does a usual batch."""
+"""Longer reads go through the page cache. A span of adjacent blocks fits, and so does a usual
+batch."""
 KEPT_MAX: Final = 20
-"""Pieces of memory for direct reads: a job of settling holds four, as many may be read ahead, and a
-slow consumer holds what it was sent; who comes when all are held reads through the page cache."""
+"""Buffers for direct reads: a tiering job holds four, as many may be read ahead, and a slow
+consumer holds what it was sent. When all are in use, reads go through the page cache."""
 
 
 def whole_blocks(size: int) -> int:
@@ -69,7 +71,7 @@ class Staging:
         """The buffer, made when it is first needed."""
         if self._memory is None:
             pages = mmap.mmap(-1, STAGING_BYTES)
-            with suppress(OSError):  # a kernel without them; for each write pages are looked up
+            with suppress(OSError):  # only faster: each write has to look up fewer pages
                 pages.madvise(mmap.MADV_HUGEPAGE)
             self._memory = memoryview(pages)
             self.address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
@@ -79,7 +81,7 @@ class Staging:
 @attrs.frozen
 class _Staged:
     """What was put into the staging buffer: bytes `start` to `end` are new, the rest of the blocks
-    up to `stop` is what stands there; the first block goes to `position` of the file."""
+    up to `stop` is what the file holds; the first block goes to `position` of the file."""
 
     position: int
     start: int
@@ -88,14 +90,14 @@ class _Staged:
 
 
 class DirectFile:
-    """The writing half of one file. `supported` turns False where the file system refuses."""
+    """The writing half of one file. `supported` turns False when the file system refuses."""
 
     def __init__(self, descriptor: int, staging: Staging) -> None:
         self._buffered = descriptor
         self._staging = staging
         self._size = os.fstat(descriptor).st_size
         self._frontier = -1
-        """Where the last write ended: what lies behind it was never written by us."""
+        """Where the last write ended: we have never written beyond it."""
         self._last_block = b""
         """What the unfinished block before the frontier holds."""
         self._direct = opened_directly(descriptor)
@@ -139,9 +141,9 @@ class DirectFile:
         wakeup: int,
         following: Following | None = None,
     ) -> bool:
-        """Have all of `buffers` written and made durable, then what follows, while the caller goes
-        on; False, and nothing happens, where that cannot be now, or not without a look at the
-        file. `finish` when the eventfd `wakeup` is set.
+        """Begin to write all of `buffers` durably, and then `following`, while the caller goes on.
+        Call `finish` when the eventfd `wakeup` is set. False, and nothing happens, if that is not
+        possible now, or not without reading the file.
 
         Raises:
             OSError: the device failed.
@@ -164,8 +166,8 @@ class DirectFile:
         return self._begun is not None
 
     def finish(self, wait_s: float) -> bool | None:
-        """Whether what was begun is durable; None: not over after `wait_s` seconds; False: nobody
-        knows how much of it is there, so it has to be written once more.
+        """True: what was begun is durable. None: not over after `wait_s` seconds. False: nobody
+        knows how much of it was written, so it has to be written once more.
 
         Raises:
             OSError: the device failed.
@@ -186,8 +188,8 @@ class DirectFile:
         return False
 
     def _stage(self, buffers: Sequence[Buffer], offset: int) -> _Staged | None:
-        """Put a beginning of `buffers` into the staging buffer, and around it what stands there
-        already; None where whole blocks would reach beyond the file."""
+        """Put a beginning of `buffers` into the staging buffer, and around it what the file already
+        holds there; None if whole blocks would reach beyond the file."""
         memory = self._staging.memory()
         first = offset - offset % BLOCK_BYTES
         start = offset - first
@@ -206,7 +208,7 @@ class DirectFile:
         self._last_block = bytes(self._staging.memory()[end - end % BLOCK_BYTES : end])
 
     def _beginning(self, first: int, size: int, offset: int) -> bytes:
-        """What stands before `offset` in its block."""
+        """What the file holds before `offset` in its block."""
         if not size:
             return b""
         if offset == self._frontier:
@@ -214,8 +216,8 @@ class DirectFile:
         return os.pread(self._buffered, size, first)
 
     def _rest(self, position: int, size: int, offset: int) -> bytes:
-        """What the last block is filled up with: zeros when the log goes on where it ended, and
-        where the disk has lost what stood there. That was nothing: it lies behind the log's end."""
+        """What fills up the last block: zeros if the log goes on where it ended, or if the disk has
+        lost what was there, which is nothing of value beyond the log's end."""
         if size and offset != self._frontier:
             try:
                 return os.pread(self._buffered, size, position)
@@ -226,15 +228,15 @@ class DirectFile:
 
 
 class GrowingFile:
-    """Writing to a file that is just as long as what was written to it: whole blocks directly, the
-    beginning and the end of a block through the page cache. They never share a page, so the kernel
-    has nothing to keep coherent; `fdatasync` makes both durable."""
+    """Writing to a file that is only as long as what was written to it: whole blocks directly, the
+    parts of blocks at both ends through the page cache. They never share a page, so the kernel has
+    nothing to keep coherent; `fdatasync` makes both durable."""
 
     def __init__(self, descriptor: int, staging: Staging) -> None:
         self._buffered = descriptor
         self._staging = staging
         self._direct: int | None = None
-        """None: there was nothing long to write yet; -1: the file system refuses."""
+        """None: no long write has been made yet; -1: the file system refuses."""
 
     def let_go(self) -> int:
         """Of its descriptor (-1: it has none), for whoever closes it."""
@@ -288,15 +290,15 @@ class GrowingFile:
 class BufferPool:
     """Memory for direct reads, used again as soon as nobody has a view of it any more.
 
-    Nobody gives it back: a view goes on to a socket, say, and its end is not known here. But a view
-    holds a reference to its memory, so memory with no more references than this list's is free.
+    Nobody gives it back: a view may go on to a socket, and its end is not known here. But a view
+    holds a reference to its memory, so memory that only this list refers to is free.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self._kept: list[mmap.mmap] = []
         self._references: list[int] = []
-        """Of each when there is no view of it."""
+        """The reference count of each while there is no view of it."""
 
     def take(self, size: int) -> memoryview | None:
         """A view of `size` bytes of aligned memory; None if all is in use."""
@@ -319,7 +321,7 @@ class BufferPool:
 
 
 def opened_directly(descriptor: int, access: int = os.O_RDWR) -> int:
-    """Another descriptor of the file, for direct reads and writes; -1 where that is refused."""
+    """Another descriptor of the file, for direct reads and writes; -1 if that is refused."""
     try:
         return os.open(f"/proc/self/fd/{descriptor}", access | os.O_DIRECT | os.O_CLOEXEC)
     except OSError:
@@ -327,7 +329,7 @@ def opened_directly(descriptor: int, access: int = os.O_RDWR) -> int:
 
 
 def _gather(memory: memoryview, start: int, buffers: Sequence[Buffer]) -> int:
-    """Copy buffers into `memory` from `start` on, as many bytes as fit; where they end."""
+    """Copy buffers into `memory` from `start` on, as many bytes as fit; returns where they end."""
     end = start
     for buffer in buffers:
         size = min(len(buffer), len(memory) - end)

@@ -1,8 +1,8 @@
 """The few operations on files that the log needs, as a Protocol, and the real disk.
 
-The Protocol exists so that the simulator can put a disk under the same log that loses, tears and
-fails (`memory.py`); one conformance test runs against both. Every implementation raises
-`StorageFailed` where the system reports an OSError, so that nobody above has to think of errno.
+The Protocol exists so that the simulator can run the same log on a disk that loses, tears and fails
+(`memory.py`); one conformance test runs against both. Every implementation raises `StorageFailed`
+for an OSError of the system, so that callers need not know errno.
 
 Durability, as the log relies on it: bytes are safe when `fdatasync` has returned; a name (created,
 renamed, removed) is safe when `sync_directory` has returned; a 512-byte sector is written whole or
@@ -39,7 +39,7 @@ from storage.errors import UNREADABLE, DirectoryLocked, StorageFailed, storage_f
 from storage.format import SEGMENT_SUFFIX
 
 IOV_MAX: Final = 1024
-"""Linux's limit of buffers in one pwritev."""
+"""Linux's limit on the buffers of one pwritev."""
 
 JOIN_BELOW_BYTES: Final = 16 * 1024
 """Buffers smaller than this are joined with their neighbours: a copy costs less than an iovec."""
@@ -58,17 +58,17 @@ class File(Protocol):
         ...
 
     def read_long(self, size: int, offset: int) -> memoryview:
-        """As `pread`, for much that is read once: it does not go through the page cache."""
+        """As `pread`, for long data that is read once: it bypasses the page cache."""
         ...
 
     def read_now(self, size: int, offset: int) -> memoryview | None:
-        """As `read_long`, if that needs no wait for the disk; None: it does, or failed, and it is
-        for another thread to call `read_long`. Only for bytes that will not change."""
+        """As `read_long`, but without waiting for the disk; None if that is not possible or fails:
+        call `read_long` in another thread. Only for bytes that will not change."""
         ...
 
     def read_soon(self, size: int, offset: int) -> None:
-        """`read_long` will most likely be called with these arguments: begin, if that can be done
-        while the caller goes on. Only for bytes that will not change."""
+        """Read ahead for a `read_long` with these arguments, if that can be done while the caller
+        goes on. Only for bytes that will not change."""
         ...
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
@@ -78,14 +78,14 @@ class File(Protocol):
     def begin_write(
         self, buffers: Sequence[Buffer], offset: int, wakeup: int, then: "Then | None" = None
     ) -> bool:
-        """Have all of `buffers` written and made durable, and `then` written, while the caller goes
-        on: it never waits for the disk. The eventfd `wakeup` is set when `finish_write` has
-        something to say. False, and nothing happens, where that cannot be here or now, as for the
-        first write: write it in the usual way. One write of a disk at a time."""
+        """Begin to write all of `buffers` durably, and then `then`, while the caller goes on: this
+        never waits for the disk. The eventfd `wakeup` is set when `finish_write` has a result.
+        False, and nothing happens, if that is not possible here or now, as for the first write:
+        write it in the usual way. One such write per disk at a time."""
         ...
 
     def finish_write(self, wait_s: float = 0.0) -> bool | None:
-        """Whether what was begun is durable; None: it is still under way after `wait_s` seconds;
+        """True: what was begun is durable. None: it is still under way after `wait_s` seconds.
         False: it has to be written once more, in the usual way."""
         ...
 
@@ -109,7 +109,7 @@ class Disk(Protocol):
 
     @property
     def threads(self) -> Threads:
-        """Those that work on it, and wait for it."""
+        """The threads that work on it, and wait for it."""
         ...
 
     def lock(self) -> None:
@@ -145,7 +145,7 @@ class Disk(Protocol):
     def sync_directory(self) -> None: ...
 
     def free_bytes(self) -> int:
-        """How much may still be written, for all that this process knows."""
+        """How much may still be written, as far as this process knows."""
         ...
 
 
@@ -155,8 +155,8 @@ _OPENING: Final = threading.Lock()
 
 
 class RealFile:
-    """A file descriptor with an owner. With `staging` it has its size, as a segment of the log, and
-    everything is written past the page cache; else what is long, by way of `growing`."""
+    """A file descriptor with an owner. With `staging` it is a segment of the log, which has its
+    full size, and all writes bypass the page cache; otherwise long ones do, by way of `growing`."""
 
     def __init__(
         self,
@@ -181,8 +181,8 @@ class RealFile:
         self._growing = GrowingFile(self._descriptor, growing)
 
     def __del__(self) -> None:
-        # By the last reference, so that a reader in another thread never sees its descriptor
-        # closed, or worse, reused. Errors of close say nothing: all that counts was fdatasynced.
+        # With the last reference, so that a reader in another thread never sees its descriptor
+        # closed, or worse, reused. Errors of close do not matter: what counts was fdatasynced.
         if self._descriptor < 0:
             return
         direct = -1 if self._direct is None else self._direct.let_go()
@@ -229,7 +229,7 @@ class RealFile:
         data = bytearray(size)
         try:
             got = os.preadv(self._descriptor, [data], offset, os.RWF_NOWAIT)
-        except OSError:  # not in the page cache; or it fails, which whoever waits for it will see
+        except OSError:  # not in the page cache; or it fails, which `read_long` will report
             return None
         return memoryview(data).toreadonly() if got == size else None
 
@@ -241,7 +241,7 @@ class RealFile:
         return self._reads_directly and LONG_READ_BYTES <= size <= LONG_READ_BYTES_MAX
 
     def _opened_for_reading(self) -> bool:
-        """The first read opens it: that may wait, so it is for a thread."""
+        """The first read opens it. That may wait, so it is not for the event loop."""
         if self._reading < 0:
             with _OPENING:  # readers of several threads share this file
                 if self._reading < 0:
@@ -277,7 +277,7 @@ class RealFile:
     ) -> bool:
         direct = self._direct
         if direct is None or not direct.supported:
-            return False  # whoever writes in the usual way opens it, and may wait for that
+            return False  # a write in the usual way opens it, and may wait for that
         following = None
         if then is not None:
             file, data, place = then
@@ -321,8 +321,8 @@ class RealFile:
 
 
 class RealDisk:
-    """A directory of the operating system; made if it is missing. `bytes_max`: how much of the disk
-    its files may take, 0 for all. `clock`: see ReadAhead."""
+    """A directory of the operating system, created if it is missing. `bytes_max`: how much of the
+    disk its files may take, 0 for all. `clock`: see ReadAhead."""
 
     def __init__(
         self, directory: Path, bytes_max: int = 0, clock: Callable[[], float] | None = None
@@ -332,7 +332,7 @@ class RealDisk:
         self._bytes_max = bytes_max
         self._staging = Staging()
         self._growing = Staging()
-        """Of its own, so that the log's writer never waits for what nobody waits for."""
+        """Separate, so that the log's writer never waits for background writes."""
         self._kept = BufferPool()
         self._ahead = ReadAhead(self._kept, clock)
         try:
@@ -363,7 +363,7 @@ class RealDisk:
                 "stop it, or give this node a data directory of its own"
             ) from error
         self._lock = descriptor
-        with suppress(OSError):  # whose it is told as a courtesy: a full disk has no room for it
+        with suppress(OSError):  # the holder's id is a courtesy: a full disk has no room for it
             os.truncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
 
@@ -442,10 +442,10 @@ def _sync_path(path: Path) -> None:
 
 
 def read_around(file: File, size: int, offset: int) -> bytes:
-    """As `pread`, with zeros for the blocks that the disk cannot give back.
+    """As `pread`, with zeros for the blocks that the disk cannot read.
 
-    For what is checked against a checksum afterwards, and for nothing else: so a bad sector is one
-    more kind of damage, found and repaired like a flipped bit, and not the end of the node.
+    Only for data that is checked against a checksum afterwards: so a bad sector is one more kind of
+    damage, found and repaired like a flipped bit, and not the end of the node.
 
     Raises:
         StorageFailed: for any other reason than a medium that has lost the bytes.
@@ -495,7 +495,7 @@ def write_all(file: File, buffers: Sequence[Buffer], offset: int) -> None:
 
 
 def _after(buffers: list[Buffer], done: int) -> list[Buffer]:
-    """What is left of `buffers` behind their first `done` bytes."""
+    """What is left of `buffers` after their first `done` bytes."""
     for at, buffer in enumerate(buffers):
         if done < len(buffer):
             return [memoryview(buffer)[done:], *buffers[at + 1 :]]

@@ -1,10 +1,10 @@
-"""How the disk does, judged by how long the log's batches take to become durable.
+"""The disk's health, judged by how long the log's batches take to become durable.
 
-*Hung*: the batch under way has waited for HUNG_NS. *Slow*: for SLOW_AFTER_NS the middle one of the
-last batches has taken SLOW_NS or more, and half of the other nodes have been far better, as they
-say of themselves. Where all disks are alike, on one machine say, none is slow: there is nowhere to
-go. What others say is half a second old and a few batches are soon over, so a moment in which
-somebody is worse off than the others says nothing.
+*Hung*: the batch under way has waited for HUNG_NS. *Slow*: for SLOW_AFTER_NS the median of the last
+batches has been SLOW_NS or more, while half of the other nodes reported far better times. If all
+disks are alike, for example on one machine, none is slow: there is nowhere to go. Reports are half
+a second old and a few batches are soon over, so being worse than the others for a moment says
+nothing.
 
 Time is an argument. It is counted in steps between ticks, and a step counts for STEP_NS_MAX at
 most, little more than a tick: while a process stands still (SIGSTOP, a collection of garbage, no
@@ -22,7 +22,7 @@ FAR_BETTER: Final = 2
 """Classes below ours: two to four times as fast, or more."""
 SLOW_AFTER_NS: Final = 1_000_000_000
 SLOW_FOR_NS: Final = 30_000_000_000
-"""Who was slow stays so for so long, lest masters go to and fro."""
+"""How long a disk counts as slow at least, so that masters do not move to and fro."""
 BATCHES_KEPT: Final = 15
 BATCHES_NEEDED: Final = 5
 STEP_NS_MAX: Final = 25_000_000
@@ -30,7 +30,7 @@ CLASS_MAX: Final = 15
 
 
 def class_of(ns: int) -> int:
-    """Doublings of half a millisecond, 0 to CLASS_MAX: how nodes tell each other of their disks."""
+    """Doublings of half a millisecond, 0 to CLASS_MAX: what nodes report of their disks."""
     return min(CLASS_MAX, (2 * ns // 1_000_000).bit_length())
 
 
@@ -43,19 +43,19 @@ class DiskHealth:
         self._looked_ns = 0
         self._taken: deque[int] = deque(maxlen=BATCHES_KEPT)
         self.usual_ns = 0
-        """What the middle one of the last batches took; 0 while too few are known."""
+        """The median time of the last batches; 0 while too few are known."""
         self._worse_since_ns: int | None = None
         self._slow_until_ns = 0
 
     @property
     def degraded(self) -> bool:
-        """Masters are better off elsewhere."""
+        """Whether masters should move to other nodes."""
         return self.hung or self.slow
 
     @property
     def own_class(self) -> int:
-        """What the others are told. Who does not know yet is no better than anybody: three nodes
-        that start on slow disks would else call each other better, whoever knows first."""
+        """What the others are told; the worst class while unknown. Otherwise, of several nodes that
+        start on slow disks, the first to know its own class would take the others for better."""
         return CLASS_MAX if self.hung or not self.usual_ns else class_of(self.usual_ns)
 
     def begun(self, boot_ns: int) -> None:
@@ -74,7 +74,7 @@ class DiskHealth:
         self.waited_ns = 0
 
     def look(self, boot_ns: int, others: Iterable[int] = ()) -> None:
-        """Every tick, with the classes that the other nodes have told of their disks."""
+        """Call at every tick, with the classes that the other nodes have reported."""
         self._step(boot_ns)
         self.hung = self.waited_ns >= HUNG_NS
         if self.usual_ns < SLOW_NS or not self._is_worse_than(sorted(others)):

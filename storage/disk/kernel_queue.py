@@ -1,10 +1,10 @@
-"""Linux's io_uring by ctypes: what the kernel reads or writes while the caller goes on.
+"""Linux's io_uring through ctypes: the kernel reads and writes while the caller goes on.
 
 Every operation carries IOSQE_ASYNC: a thread of the kernel carries it out, from the very first
-step. So whoever submits never waits for the disk, however long the disk takes: not for a frozen
+step. So a submission never waits for the disk, however long the disk takes: not for a frozen
 file system, not for ext4's journal, not for a device whose queue is full. (io_submit(2), which was
 used here before, waits for all of these.) See io_uring_setup(2) and io_uring_enter(2); the C
-library does not wrap these system calls. Where they are forbidden, threads of ours do the work.
+library does not wrap these system calls. If they are forbidden, our own threads do the work.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ _RESULT: Final = struct.Struct("=QiI")
 _WORD: Final = struct.Struct("=I")
 _WAIT: Final = struct.Struct("=QIIQ")
 _LINK, _ASYNC, _QUIET = 4, 16, 64
-"""Of an operation: the next one waits for it; never begin it here and now; no result if it does all
+"""Flags of an operation: the next one waits for it; never begin it inline; no result if it does all
 it was asked for."""
 _KNOWS_QUIET: Final = 1 << 11
 _GET_EVENTS, _EXTENDED = 1, 8
@@ -46,7 +46,7 @@ LATER: Final = (errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ENOMEM, errno.EMFI
 
 @attrs.frozen
 class Operation:
-    """The memory (address and bytes) must stay until `completed` has told `number`."""
+    """The memory (address and bytes) must stay until `completed` has returned `number`."""
 
     code: int
     descriptor: int
@@ -77,15 +77,15 @@ class KernelQueue:
             os.close(self._ring)
 
     def submit(self, operations: Sequence[Operation], *, eventfd: int = -1) -> bool:
-        """Begin with `operations`, each when the one before it has done all it was asked for, else
-        it is cancelled. False: nothing has begun.
+        """Submit a chain of operations: each begins when the one before it has done all it was
+        asked for, and is cancelled otherwise. False: nothing has begun.
 
-        So that somebody asks for their results, `eventfd` is set then, if there is one. With
-        `quiet_links` (Linux 5.17) there is one result of them all: of the first that fails, or of
-        the last. Without, each has one, and what is cancelled has ECANCELED.
+        `eventfd`, if given, is set when there are results. With `quiet_links` (Linux 5.17) the
+        chain has one result: that of the first that fails, or of the last. Otherwise each operation
+        has one, and a cancelled one has ECANCELED.
 
         Raises:
-            OSError: the kernel has begun with a part of them, or refuses for a reason of its own.
+            OSError: the kernel has begun with a part of them, or refuses for another reason.
         """
         if not self.supported or not (self._ring >= 0 or self._set_up()):
             return False
@@ -133,7 +133,7 @@ class KernelQueue:
         return number, result
 
     def wait(self, wait_s: float) -> None:
-        """Until the result of one is there, whoever takes it, or the time is over; any thread."""
+        """Wait until there is a result, without taking it, or the time is over. Any thread."""
         span = ctypes.create_string_buffer(struct.pack("=qq", int(wait_s), int(wait_s % 1 * 1e9)))
         extended = ctypes.create_string_buffer(_WAIT.pack(0, 0, 0, ctypes.addressof(span)))
         flags = _GET_EVENTS | _EXTENDED

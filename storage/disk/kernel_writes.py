@@ -5,7 +5,7 @@ and every time the loop has to wait and is woken again: several futex calls a ba
 a busy node's CPU. Here the loop hands the write over (storage.disk.kernel_queue, which never waits)
 and hears by an eventfd when it is done. The write carries RWF_DSYNC, the per-write form of O_DSYNC:
 it is reported when the data, and what is needed to find it, are durable, as after an fdatasync
-(pwritev2(2), open(2)). What is to be written when that is so, the synced mark, is linked to it.
+(pwritev2(2), open(2)). The synced mark, which is to be written after that, is linked to it.
 
 What the kernel or the file system refuses is written by the thread: see runtime.disk.log_writer.
 """
@@ -78,8 +78,8 @@ class KernelWrites(KernelQueue):
         return True
 
     def result(self, wait_s: float = 0.0) -> int | None:
-        """How many bytes are durable, or a negative errno, that of what follows included; None if
-        it is not over."""
+        """How many bytes are durable, or a negative errno, also of what follows; None if it is not
+        over after `wait_s` seconds."""
         assert self.under_way, "nothing was begun"
         while self._awaited:
             completed = self.completed(wait_s)

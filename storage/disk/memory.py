@@ -1,10 +1,10 @@
 """A disk in memory that can lose, tear, fail and run full, for the simulator and the tests.
 
-What a process writes is seen by it at once (`cached`), and safe only after `fdatasync` (`durable`).
+A process sees what it writes at once (`cached`), but it is safe only after `fdatasync` (`durable`).
 `crash` is a power cut: every un-synced 512-byte sector of every write survives or not, as the
 caller's dice say, and of the un-synced directory changes a prefix survives, as in a journalled file
-system. `kill` is the end of the process alone: the cache stays, and so does a lie in it, for after
-a failed fdatasync the cache shows bytes that are not durable and that no later fdatasync writes.
+system. `kill` ends only the process: the cache stays, even where it is wrong, for after a failed
+fdatasync it shows bytes that are not durable and that no later fdatasync writes.
 """
 
 import errno
@@ -35,7 +35,7 @@ class _Inode:
     cached: bytearray = attrs.Factory(bytearray)
     durable: bytearray = attrs.Factory(bytearray)
     pending: list[tuple[int, bytes | None]] = attrs.Factory(list)
-    """Where and what; or None, where the file was cut short."""
+    """Offset and data; None for data: the file was cut short there."""
     unreadable: set[int] = attrs.Factory(set)
     """Numbers of blocks that the medium has lost."""
 
@@ -139,7 +139,7 @@ class MemoryFile:
         return None
 
     def read_soon(self, size: int, offset: int) -> None:
-        with suppress(StorageFailed), self._disk.at_once():  # who comes for it will see
+        with suppress(StorageFailed), self._disk.at_once():  # `read_long` will report it
             self._ahead[size, offset] = memoryview(self.pread(size, offset))
         if len(self._ahead) > AHEAD_MAX:
             del self._ahead[next(iter(self._ahead))]
@@ -148,7 +148,7 @@ class MemoryFile:
         self._touch("write")
         assert len(buffers) <= IOV_MAX, f"{len(buffers)} buffers in one pwritev"
         data = b"".join(buffers)[: self._disk.write_bytes_max]
-        if offset % BLOCK_BYTES:  # who writes into a block has to know what stands before
+        if offset % BLOCK_BYTES:  # a write into a block needs what is before it in the block
             self._check_readable("write", offset, offset + 1)
         self._disk.allocate(self.name, offset + len(data) - len(self._inode.cached))
         self._inode.write(offset, data)
@@ -157,7 +157,7 @@ class MemoryFile:
     def begin_write(
         self, buffers: Sequence[Buffer], offset: int, wakeup: int, then: Then | None = None
     ) -> bool:
-        return False  # here is no kernel that would do it
+        return False  # there is no kernel here that would do it
 
     def finish_write(self, wait_s: float = 0.0) -> bool | None:
         raise AssertionError("nothing was begun")
@@ -191,7 +191,7 @@ class MemoryDisk:
         self.capacity_bytes = capacity_bytes
         self.write_bytes_max = write_bytes_max
         self.reads_late: Callable[[], bool] = lambda: False
-        """Asked for each `read_now`: whether it is one for which the disk has to be waited for."""
+        """Asked for each `read_now`: whether it would have to wait for the disk."""
         self.threads: Threads = SYSTEM_THREADS
         self.life = 0
         """How many processes have used it before."""
@@ -237,12 +237,12 @@ class MemoryDisk:
             inode.durable[offset] ^= mask
 
     def lose_block(self, name: str, offset: int) -> None:
-        """From now on the block at `offset` cannot be read, nor written to behind its beginning;
-        written from its beginning on it is as good as new, and empty behind what was written."""
+        """From now on the block at `offset` cannot be read, nor written into. Once it is written
+        from its beginning on, it is as good as new, and empty after what was written."""
         self._names[name].unreadable.add(offset // BLOCK_BYTES)
 
     def truncate(self, name: str, size: int) -> None:
-        """Cut a file short, as a stranger would."""
+        """Cut a file short, from outside the process."""
         inode = self._names[name]
         inode.sync()
         del inode.cached[size:], inode.durable[size:]
@@ -251,11 +251,11 @@ class MemoryDisk:
         return bytes(self._names[name].cached)
 
     def keep(self) -> dict[str, bytes]:
-        """What a copy of the directory would hold that is made now, file by file."""
+        """What a copy of the directory made now, file by file, would hold."""
         return {name: bytes(inode.cached) for name, inode in sorted(self._names.items())}
 
     def put(self, files: Mapping[str, bytes]) -> None:
-        """Nothing but these files is there any more. No process uses the disk."""
+        """Replace all files by these. No process uses the disk."""
         assert not self._locked
         self._names = {
             name: _Inode(bytearray(data), bytearray(data)) for name, data in files.items()
@@ -274,7 +274,7 @@ class MemoryDisk:
     # ---- what its files ask -------------------------------------------------------------------
 
     def at_once(self) -> AbstractContextManager[None]:
-        """What is done meanwhile waits for nothing: a disk that takes time has to know."""
+        """What is done within it does not wait: for a subclass whose operations take time."""
         return nullcontext()
 
     def touch(self, operation: str, name: str) -> None:

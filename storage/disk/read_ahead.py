@@ -1,14 +1,13 @@
 """Long reads that are begun before they are asked for, so that nobody waits for the disk.
 
-A consumer that is behind asks for the next megabyte as soon as it has the last one. Read when it
-asks, it waits for the disk, and with it the event loop: about a millisecond on a usual SSD. Here
-the kernel reads it into its memory meanwhile (storage.disk.kernel_queue). It is a guess: who asks
-for something else reads as if nothing had been begun, and so does who asks for what could not be
-read.
+A consumer that is behind asks for the next megabyte as soon as it has the last one. If the read
+begins only then, the consumer waits for the disk, and the event loop with it: about a millisecond
+on a usual SSD. Instead, the kernel reads ahead into memory (storage.disk.kernel_queue). This is a
+guess: a request for something else, or for what could not be read, is read in the usual way.
 
-What is kept is as old as its beginning, so only bytes that never change may be asked for: of the
-log what is durable, of the cold store sealed files. A file that was closed takes what was read of
-it with it: a segment that is recycled under another number is another file.
+What is read ahead is as old as the beginning of the read, so it may only be bytes that never
+change: the durable part of the log, and sealed files of the cold store. It is dropped when its file
+is closed: a segment that is recycled under another number is another file.
 """
 
 import ctypes
@@ -23,17 +22,17 @@ from storage.disk.direct import BLOCK_BYTES, BufferPool, whole_blocks
 from storage.disk.kernel_queue import READ, KernelQueue, Operation
 
 AHEAD_MAX: Final = 4
-"""At a time, of a disk. Each holds a piece of the memory for direct reads (1 MiB)."""
+"""At a time, per disk. Each holds one buffer for direct reads (1 MiB)."""
 PATIENCE: Final = 16
-"""Of so many reads that others wanted begun, one is kept until it gives way to the next: more
-consumers than there is room for would otherwise each throw away what the others wait for."""
+"""A read gives way to another only after this many newer requests: otherwise, with more consumers
+than there is room for, each would throw away what the others wait for."""
 _LOOK_EVERY_S: Final = 0.02
 PROMPT_S: Final = 0.005
-"""So long the event loop waits for a read that is under way: to hand it to a thread, and to wake
-whoever asked, costs about as much. A healthy disk gives a megabyte in less."""
+"""How long the event loop waits for a read that is under way: handing it to a thread, and waking
+the consumer afterwards, costs about as much. A healthy disk reads a megabyte in less."""
 LATE_S: Final = 0.1
-"""After a read that took longer the loop waits for none for this time: so a disk that is slow, or
-hangs, costs it a twentieth of its time."""
+"""After a read that took longer, the loop waits for none for this time. So a disk that is slow or
+hangs costs it at most a twentieth of its time."""
 
 
 @attrs.define(eq=False)
@@ -45,14 +44,14 @@ class _Ahead:
     start: int
     """Where in `memory` the bytes begin."""
     result: int | None = None
-    """How many bytes of memory are there, or a negative errno; None: it is under way."""
+    """How many bytes of memory were filled, or a negative errno; None: it is under way."""
 
     def is_of(self, file: object, size: int, offset: int) -> bool:
         return self.offset == offset and self.size == size and self.file() is file
 
 
 class ReadAhead:
-    """Of one disk; any thread may take what another has begun."""
+    """The reads of one disk; any thread may take what another has begun."""
 
     def __init__(self, kept: BufferPool, clock: Callable[[], float] | None = None) -> None:
         """`clock`: in seconds; without it the event loop waits for no read at all."""
@@ -64,10 +63,10 @@ class ReadAhead:
         self._wanted = 0
         self._late_until_s = 0.0
         self._ahead: dict[int, _Ahead] = {}
-        """By how many were wanted before it: in the order of their beginning."""
+        """By the number of the request (`_wanted`): oldest first."""
 
     def begin(self, file: object, descriptor: int, size: int, offset: int) -> bool:
-        """Have so much of `file` read by way of its direct `descriptor`; False: it is not."""
+        """Begin to read `size` bytes of `file` through its direct `descriptor`; False: not done."""
         with self._lock:
             self._wanted += 1
             if not self._queue.supported or not self._room():
@@ -83,7 +82,7 @@ class ReadAhead:
             operation = Operation(READ, descriptor, *where, number=self._wanted)
             try:
                 begun = self._queue.submit([operation])
-            except OSError:  # whoever reads it in the usual way will see, and can say what it means
+            except OSError:  # a read in the usual way will report it, and knows what it means
                 return False
             if begun:
                 ahead = _Ahead(weakref.ref(file), size, offset, memory, start)
@@ -92,7 +91,7 @@ class ReadAhead:
 
     def take(self, file: object, size: int, offset: int) -> memoryview | None:
         """What was begun with the same arguments, once; None: read it in the usual way. Waits for
-        the disk, and holds up nobody else meanwhile."""
+        the disk, without holding the lock."""
         while self._ahead:
             with self._lock:
                 one = self._heard(file, size, offset)
@@ -102,7 +101,7 @@ class ReadAhead:
         return None
 
     def take_now(self, file: object, descriptor: int, size: int, offset: int) -> memoryview | None:
-        """The same for the event loop; None: whoever wants it has to wait, it is under way now if
+        """The same for the event loop; None: it takes a wait for the disk, and is under way if
         there is room."""
         self.begin(file, descriptor, size, offset)
         clock, until_s = self._clock, 0.0
@@ -120,7 +119,7 @@ class ReadAhead:
             self._queue.wait(until_s - now_s)
 
     def _heard(self, file: object, size: int, offset: int) -> _Ahead | None:
-        """What was begun, when all is heard that can be; with the lock."""
+        """Collect all results there are, then look for this read. Call with the lock."""
         while self._hear():
             pass
         number = self._number_of(file, size, offset)
@@ -144,7 +143,7 @@ class ReadAhead:
         return None
 
     def _room(self) -> bool:
-        """Whether there is, or could be made by giving up one that nobody came for."""
+        """Whether there is room, perhaps after dropping a read that nobody asked for."""
         if len(self._ahead) < AHEAD_MAX:
             return True
         oldest = next(iter(self._ahead))
@@ -152,7 +151,7 @@ class ReadAhead:
             return False
         while self._ahead[oldest].result is None and self._hear():
             pass
-        if self._ahead[oldest].result is None:  # its memory is still the kernel's
+        if self._ahead[oldest].result is None:  # the kernel still uses its memory
             return False
         del self._ahead[oldest]
         return True

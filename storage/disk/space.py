@@ -2,8 +2,8 @@
 
 A log that cannot grow must not take the node down: elections, lease renewals, reads and retiring
 go on in the segments that are ready, clients are refused with a retriable error, and when somebody
-has made room, everything goes on by itself. For that two things are needed: to notice in time (the
-mark), and something to live on meanwhile (the reserve: a file whose only content is its size).
+has made room, everything goes on by itself. That takes two things: to notice in time (the mark),
+and room to live on meanwhile (the reserve: a file whose only content is its size).
 
 Not thread-safe: one thread looks, others read the frozen `Room` it returns.
 """
@@ -21,14 +21,14 @@ RESERVE_NAME: Final = "reserve"
 @attrs.frozen(kw_only=True)
 class SpaceConfig:
     low_water_bytes: int = 64 << 20
-    """With less than this free, nothing new is taken in."""
+    """With less than this free, the node takes no new data."""
     reserve_bytes: int = 32 << 20
-    """Held back, and given up when a segment cannot be made otherwise; 0: nothing."""
+    """Held back, and given up when there is no other room for a segment; 0: no reserve."""
 
 
 @attrs.frozen
 class Room:
-    """What was seen last. `low`: take nothing new in."""
+    """The last measurement. `low`: take no new data."""
 
     free_bytes: int
     low: bool
@@ -45,14 +45,14 @@ class Space:
         self._low = False
 
     def look(self) -> Room:
-        """Measure; hold the reserve again where there is plenty.
+        """Measure the free space, and hold the reserve again if there is plenty.
 
         Raises:
-            StorageFailed: the disk fails in another way than by being full.
+            StorageFailed: the disk fails other than by being full.
         """
         config = self._config
         free = self._disk.free_bytes()
-        # Up again only with some more than the mark, or an intake at the mark would flutter.
+        # Up again only with a little more than the mark, or the intake would flap at the mark.
         mark = config.low_water_bytes + (config.low_water_bytes // 4 if self._low else 0)
         self._low = self._refused or free < mark
         plenty = not self._low and free >= mark + config.reserve_bytes
@@ -61,7 +61,7 @@ class Space:
         return Room(free, self._low, self._held)
 
     def segment_refused(self) -> bool:
-        """The file of the next segment could not be made: is it worth another try at once?"""
+        """The next segment's file could not be made. True: the reserve was given up, try again."""
         self._refused = True
         if not self._held:
             return False

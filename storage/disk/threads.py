@@ -1,9 +1,8 @@
 """The threads of a machine, and how time passes for them, as a Protocol, and those of the system.
 
-Everything of a node that runs beside the event loop, or is shared with what does, takes its
-threads, locks, queues and rests from the disk it works on (`Disk.threads`), so that the simulator
-can run the same code on a machine of its own: there a thread goes on when a simulated disk has
-answered.
+Whatever runs beside a node's event loop, or is shared with it, takes its threads, locks, queues and
+sleeps from the disk it works on (`Disk.threads`). So the simulator can run the same code on a
+simulated machine, where a thread goes on when a simulated disk has answered.
 """
 
 import queue
@@ -26,7 +25,7 @@ class Event(Protocol):
     def is_set(self) -> bool: ...
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Whether it is set, after `timeout` seconds at most."""
+        """Wait until it is set, `timeout` seconds at most; returns whether it is."""
         ...
 
 
@@ -39,7 +38,7 @@ class Queue(Protocol[T]):
         """Raises Full."""
 
     def get(self, block: bool = True, timeout: float | None = None) -> T:
-        """The oldest item, which is waited for. Raises Empty after `timeout` seconds."""
+        """Wait for the oldest item. Raises Empty after `timeout` seconds."""
         ...
 
 
@@ -52,10 +51,10 @@ class Thread(Protocol):
 
 
 class Threads(Protocol):
-    """What a machine has for those that wait."""
+    """A machine's threads, what they wait on, and its clocks."""
 
     def thread(self, name: str, run: Callable[[], None]) -> Thread:
-        """One that does not keep the process alive; not started yet."""
+        """A thread that does not keep the process alive; not started yet."""
         ...
 
     def lock(self) -> AbstractContextManager[Any]: ...
@@ -63,7 +62,7 @@ class Threads(Protocol):
     def event(self) -> Event: ...
 
     def queue(self, items_max: int = 0) -> Queue[Any]:
-        """`items_max` of 0: without a bound, which is then the caller's to keep."""
+        """`items_max` of 0: without a bound; then the caller has to keep one."""
         ...
 
     def sleep(self, seconds: float) -> None: ...
@@ -75,12 +74,12 @@ class Threads(Protocol):
     def monotonic_ns(self) -> int: ...
 
     def cpu_ns(self) -> int:
-        """What the calling thread has computed so far."""
+        """CPU time of the calling thread so far."""
         ...
 
 
 class SystemThreads:
-    """Those of the operating system."""
+    """The threads and clocks of the operating system."""
 
     def thread(self, name: str, run: Callable[[], None]) -> Thread:
         return threading.Thread(target=run, name=name, daemon=True)

@@ -1,11 +1,11 @@
-"""A record's header of which one byte is damaged: what it was.
+"""Finding out what a record's header was before one byte of it was damaged.
 
-A header that cannot be read says nothing of whose record it was, so every group pays for it
-(storage.log.walk). One flipped bit, or one byte, can be found again, because so much has to agree
-on it: magic, place and the header's checksum, and then the checksum of the whole record and that of
-the record before, neither of which takes part in the search. What is garbage is taken for such a
-header by one chance in 10^15. Nothing is corrected on the disk, and no entry is given out for it:
-the record stays damaged, but it is known whose it was (docs/adr/0046).
+A header that cannot be read does not tell whose record it was, so every group pays for it
+(storage.log.walk). One wrong bit, or one wrong byte, can be found, because so much has to agree:
+magic, place and the header's checksum, and then the checksum of the whole record and that of the
+record before, neither of which takes part in the search. Garbage passes for such a header with a
+chance of one in 10^15. Nothing is corrected on the disk, and no entry is read from it: the record
+stays damaged, but it is known whose it was (docs/adr/0046).
 """
 
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def repaired_header(
 
 
 def _candidates(head: bytes, seed: int) -> Iterator[bytes]:
-    """Headers that differ in one byte, and that the header's checksum allows."""
+    """Headers that differ from `head` in one byte and match the header's checksum."""
     wanted: int = RECORD.unpack(head)[1]
     wrong = wanted ^ crc32c(head[CHECKSUMS_BYTES:], seed)
     for at, damage in _syndromes().get(wrong, ()):
@@ -61,7 +61,8 @@ def _candidates(head: bytes, seed: int) -> Iterator[bytes]:
 
 @cache
 def _syndromes() -> dict[int, list[tuple[int, int]]]:
-    """By how each damage of one byte changes the checksum: it is linear, whatever the content."""
+    """Every damage of one byte, by how it changes the checksum. (A CRC is linear: the change does
+    not depend on the content.)"""
     found: dict[int, list[tuple[int, int]]] = {}
     nothing = crc32c(bytes(_CHECKED_BYTES))
     for at in range(_CHECKED_BYTES):

@@ -1,8 +1,8 @@
 """What the log knows of each group in memory: promises, and where each slot's entry lies.
 
 Twelve bytes a slot: slots are dense, so two arrays indexed by slot are smaller and faster than any
-map. The entry to read for a slot is the latest one recorded, except that an entry learned by value
-(chosen for sure) is never displaced by a vote: a late Accept at an old ballot may be voted for
+map. The entry to read for a slot is the latest one recorded, except that a vote never replaces an
+entry learned by value, which is certainly chosen: a late Accept at an old ballot may get a vote
 after the slot was learned, and its value need not be the chosen one.
 """
 
@@ -20,7 +20,7 @@ LEARNED_BIT: Final = 1 << 31
 _SIZE_MASK: Final = LEARNED_BIT - 1
 
 SLOT_GAP_MAX: Final = 1 << 20
-"""A slot further ahead of the highest recorded one is our bug: it would cost memory for nothing."""
+"""A slot further ahead of the highest recorded one is our bug, and would waste memory."""
 
 
 def _words() -> "array[int]":
@@ -46,13 +46,13 @@ class GroupState:
     applied: int = 0
     first: int = 1
     proven: int = 0
-    """Every slot up to here is chosen; above `applied` only where damage has left a gap there."""
+    """Every slot up to here is chosen; above `applied` only if damage has left a gap."""
     places: "array[int]" = attrs.Factory(_words)
     sizes: "array[int]" = attrs.Factory(_halves)
     votes: dict[int, tuple[Ballot, Place, int]] = attrs.Factory(dict)
     damaged: dict[int, Ballot] = attrs.Factory(dict)
-    """Slots of which a damaged record was a vote, as its header says, and at which ballot: the
-    latest record of its slot that was there, but for intact ones. Filled by recovery only."""
+    """Slots of which a damaged record was a vote, by its header, and the ballot of the latest such
+    record; intact records may follow it. Filled by recovery only."""
 
     @property
     def highest(self) -> int:
@@ -95,8 +95,8 @@ class GroupState:
         return self.places[at], self.sizes[at] & _SIZE_MASK
 
     def lose(self, slot: int, ballot: Ballot | None = None) -> None:
-        """A later record of the slot is damaged: what was recorded before it is not the slot's
-        entry, unless it was learned by value. `ballot`: it was a vote; None: nobody knows."""
+        """A later record of the slot is damaged, so what was recorded before is not the slot's
+        entry, unless it was learned by value. `ballot`: the damaged record was a vote at it."""
         at = slot - self.first
         if 0 <= at < len(self.places) and not self.sizes[at] & LEARNED_BIT:
             self.drop(slot)
@@ -106,8 +106,8 @@ class GroupState:
             self.damaged.pop(slot, None)
 
     def lost_votes(self) -> dict[Slot, Ballot]:
-        """Of chosen slots whose entry is missing, the ballot of the vote that had it. Of a slot
-        that is proven to be chosen the last record has it: a damaged one
+        """For chosen slots whose entry is missing, the ballot of the vote that had it: if a slot is
+        proven to be chosen, its last record has the chosen entry, even if it is damaged
         (paxos.changes.testimony)."""
         return {
             Slot(slot): ballot
@@ -122,13 +122,13 @@ class GroupState:
     def drop(self, slot: int) -> None:
         """Never read the slot's entry from where it lies now."""
         at = slot - self.first
-        if 0 <= at < len(self.places):  # else it is held by a checkpoint
+        if 0 <= at < len(self.places):  # else a checkpoint covers it
             self.places[at] = self.sizes[at] = 0
         self.votes.pop(slot, None)
 
     def lose_open(self, untouched: Sequence[range] = ()) -> None:
-        """Any record may be damaged, and of any slot that was open then, but for those of which a
-        later life knew better (damage_notes.py). It has written its open votes again."""
+        """The damage may have hit records of any open slot, except those that a later life knew to
+        be untouched (damage_notes.py): that life has written its open votes again."""
         for slot in range(max(self.applied + 1, self.first), self.highest + 1):
             if any(slot in slots for slots in untouched):
                 self.votes.pop(slot, None)
@@ -137,7 +137,7 @@ class GroupState:
         self.damaged = {slot: one for slot, one in self.damaged.items() if slot <= self.applied}
 
     def close_gap(self) -> None:
-        """Let `applied` be what can be replayed; `proven` remembers how far it went."""
+        """Lower `applied` to what can be replayed; `proven` remembers how far it went."""
         self.proven = self.applied
         end = self.applied - self.first + 1
         if end > len(self.places):  # the records of the highest slots are lost
@@ -151,7 +151,7 @@ class GroupState:
             self.applied = self.first + gap - 1
 
     def readable_to(self, slot: int, end: int) -> Slot:
-        """The last slot from `slot` to `end` before the first one that is missing."""
+        """The last slot from `slot` to `end` before the first missing one."""
         assert slot >= self.first, f"slot {slot} was retired: the first one is {self.first}"
         try:
             return Slot(
@@ -189,7 +189,7 @@ class GroupState:
     def found_on(self, base: int) -> None:
         """Go on from a checkpoint at `base`, 0 for none, when all of the log has been read.
 
-        `applied` ends where something is missing, `proven` remembers how far it went.
+        `applied` ends where something is missing; `proven` remembers how far it went.
         """
         self.forget_through(base)
         retired = self.first - 1  # hence applied
@@ -200,12 +200,12 @@ class GroupState:
 
     @property
     def founded(self) -> bool:
-        """Nothing is missing between what it was founded on and the log."""
+        """Whether nothing is missing between the checkpoint and the log."""
         return self.applied >= self.first - 1
 
     def forget_all(self) -> None:
-        """This node is no member any more. It promises nothing that it does not remember, but for
-        the slots that are gone it must not vote: so if it returns, it does so without a vote."""
+        """This node is no longer a member. It keeps its promises, but it must not vote without the
+        slots that it forgets here: if it returns, it does so non-voting."""
         self.voting, self.floor = False, max(self.promised, self.floor)
         self.applied, self.proven, self.first = 0, 0, 1
         del self.places[:], self.sizes[:]

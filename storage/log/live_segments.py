@@ -1,7 +1,7 @@
 """The segments in use: which slots each of them may still hold, and which are not needed any more.
 
-For every closed segment it is known how high each group's slots went when it was closed. From that
-follows where the records above a slot begin, and up to where nothing is needed.
+For every closed segment the highest slot of each group at its end is known. That tells where the
+records above a slot begin, and which segments are not needed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,8 +16,8 @@ from storage.log.index import GroupState
 NO_BOUND: Final = 1 << OFFSET_BITS
 """Above every segment's number."""
 KNOWN_DAMAGE_MAX: Final = 256
-"""So much of the known damage is repeated at the head of a segment. What is not will be found once
-more by the scrubber after a restart, and costs another round of repair."""
+"""How much known damage is repeated at the head of a segment. After a restart the scrubber finds
+the rest again, at the cost of another round of repair."""
 
 
 @attrs.define(eq=False)
@@ -41,7 +41,7 @@ class LiveSegments:
         return current
 
     def free(self, until: Mapping[GroupId, Slot], below: int, current: int) -> range:
-        """The oldest segments that hold no slot above `until` of its group, below `below`."""
+        """The oldest segments, below number `below`, that hold no slot above `until`."""
         oldest = self.oldest
         while oldest < min(below, current) and all(
             highest <= until.get(group, 0) for group, highest in self.highs[oldest].items()
@@ -55,11 +55,11 @@ class LiveSegments:
         self.oldest = freed.stop
 
     def forget(self, group: GroupId) -> None:
-        """Nothing of the group's is needed."""
+        """None of the group's records are needed any more."""
         for highs in self.highs.values():
             highs.pop(group, None)
 
     def repeated(self, damage: Iterable[tuple[Place, Place]]) -> list[tuple[Place, Place]]:
-        """The damage that a new segment tells of, so that a restart need not read older ones."""
+        """The damage that a new segment lists, so that a restart need not read older ones."""
         inside = (one for one in damage if one[0] >> OFFSET_BITS >= self.oldest)
         return sorted(inside)[-KNOWN_DAMAGE_MAX:]

@@ -1,4 +1,4 @@
-"""What a restart makes of a log, as the Wal goes on from it."""
+"""What a restart finds in the log, and the Wal goes on from."""
 
 from typing import Final
 
@@ -15,13 +15,13 @@ SLOTTED: Final = (ACCEPT, LEARNED)
 
 @attrs.frozen(kw_only=True)
 class Cut:
-    """What recovery cut off: un-synced, so nobody was told about it."""
+    """What recovery cut off: it was not synced, so it was never acknowledged."""
 
     file: str
     byte: int
     why: str
     records_after: int
-    """Whole records found behind the bad place, dropped with it."""
+    """Whole records found after the bad place, dropped with it."""
 
 
 @attrs.define(eq=False)
@@ -43,12 +43,12 @@ class LogState:
     """Where the records of every closed segment end."""
     retired: range = range(0)
     holes: list[Hole] = attrs.Factory(list)
-    """All damage there is, old and new."""
+    """All damage, old and new."""
     known_damage: set[tuple[Place, Place]] = attrs.Factory(set)
-    """Damage that an earlier restart, or the running node, has found and dealt with."""
+    """Damage that an earlier restart, or the running node, had found and dealt with."""
     states: dict[GroupId, list[tuple[Place, int]]] = attrs.Factory(dict)
-    """Behind the first damage: where heads of segments have the state of each group, and the
-    highest slot that was recorded of it by then."""
+    """Per group, the STATE records at heads of segments after the first damage: their places, and
+    the highest slot of the group that was recorded by then."""
     records: int = 0
     bytes_read: int = 0
     cut: Cut | None = None
@@ -60,15 +60,15 @@ class LogState:
         return [hole for hole in self.holes if (hole.start, hole.end) not in self.known_damage]
 
     def costs_vote(self, hole: Hole, group: GroupState) -> bool:
-        """Whether a promise or a vote of the group may be lost there; False only where the rest of
-        the log proves that none is (docs/adr/0046).
+        """Whether the hole may have cost a promise or a vote of the group; False only if the rest
+        of the log proves that it has not (docs/adr/0046).
 
-        *One record, whose intact header says what it was.* Its ballot, so no promise is lost; its
-        slot: a vote for one that is proven to be chosen will not be asked for.
+        *One record with an intact header.* The header has the ballot, so no promise is lost, and
+        the slot: a vote for a slot that is proven to be chosen will not be asked for.
 
-        *Anybody's.* The head of a later segment says what the group was bound by then, so no
-        promise is lost; and which slot was the highest: if that is proven to be chosen, so is
-        whatever slot was voted for. (Or such a head itself: there is no vote in it.)
+        *Records of any group.* The head of a later segment has the group's promise, so that is not
+        lost, and its highest slot: if that is proven to be chosen, so is every slot that was voted
+        for. (If the damaged record is such a head itself, there was no vote in it.)
         """
         if hole.group not in (None, group.group):
             return False

@@ -10,7 +10,7 @@ from storage.log.segments import SegmentFiles
 from storage.log.synced_mark import SyncedMark
 
 BEGIN_BYTES_MAX: Final = STAGING_BYTES - BLOCK_BYTES
-"""Longer batches are several writes, and the copy that goes before each is not for the loop."""
+"""Longer batches take several writes, and copying each of them would take the loop too long."""
 
 
 class LogWrites:
@@ -23,9 +23,9 @@ class LogWrites:
         self.batches = self.syncs = 0
 
     def begin(self, batch: WriteBatch, wakeup: int) -> bool:
-        """Have the batch written and made durable by the kernel while the loop goes on; the eventfd
-        `wakeup` is set when `finish` has something to say. False: give it to `write`, for it is
-        long, or the first in its segment, or this disk knows no such writes. Never waits.
+        """Let the kernel write the batch durably while the loop goes on; the eventfd `wakeup` is
+        set when `finish` has a result. False: give it to `write`, because it is long, or the first
+        in its segment, or this disk has no such writes. Never waits.
 
         Raises:
             StorageFailed: the disk failed; so does every later call.
@@ -53,8 +53,8 @@ class LogWrites:
         return self._begun is not None
 
     def finish(self, wait_s: float = 0.0) -> bool | None:
-        """Whether the batch that was begun is durable; None: it is still under way after `wait_s`
-        seconds; False: give it to `write` after all.
+        """True: the batch that was begun is durable. None: it is still under way after `wait_s`
+        seconds. False: give it to `write` after all.
 
         Raises:
             StorageFailed: the disk failed; so does every later call.
@@ -87,7 +87,7 @@ class LogWrites:
             for file, part in zip(files, batch.parts, strict=True):
                 write_all(file, join_small(part.buffers), part.offset)
             if self._config.durability is Durability.FSYNC:
-                for file in files:  # more than one only where the batch crosses into a new segment
+                for file in files:  # more than one only if the batch crosses into a new segment
                     file.fdatasync()
                     self.syncs += 1
                 self._mark.store(batch.end)
@@ -97,7 +97,7 @@ class LogWrites:
         self.batches += 1
 
     def _ensure(self, part: Part) -> File:
-        """The file of a segment about to be written; made now where nobody has prepared it."""
+        """The file of a segment about to be written; created now if it was not prepared."""
         try:
             return self._files.ensure(part.number, part.end)
         except DiskFull as full:

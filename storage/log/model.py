@@ -1,4 +1,4 @@
-"""The values that go in and out of the log: configuration, batches, recovery, figures."""
+"""The values that go in and out of the log: configuration, batches, recovery, statistics."""
 
 from enum import Enum
 from typing import Final
@@ -12,7 +12,7 @@ from storage.log.log_state import Cut
 from storage.log.walk import Hole
 
 GROUPS_MAX: Final = 4096
-"""Every segment begins with the state of all groups."""
+"""A limit because every segment begins with the state of all groups."""
 
 SEGMENT_BYTES_MIN: Final = 4096
 
@@ -39,12 +39,12 @@ class WalConfig:
 class RecoveredGroup:
     """What one group starts from. `votes` and `learned` hold slots above `proven` only.
 
-    Every slot above `base`, that of its checkpoint, up to `applied` can be read and replayed. The
-    log holds slots from `retained_from` on. `proven` is above `applied` only where damage has left
+    Every slot above `base`, the slot of its checkpoint, up to `applied` can be read and replayed.
+    The log holds slots from `retained_from` on. `proven` is above `applied` only if damage has left
     a gap: slots up to it are chosen, and those that can be read need not be learned from peers.
 
     Not `founded`: slots between `base` and the log were retired, and the checkpoint that held them
-    is damaged. The group does not vote any more, durably, and needs its state from a peer.
+    is damaged. The group is durably non-voting, and needs its state from a peer.
     """
 
     promised: Ballot
@@ -58,15 +58,15 @@ class RecoveredGroup:
     base: Slot = SLOT_ZERO
     founded: bool = True
     lost: dict[Slot, Ballot] = attrs.Factory(dict)
-    """Of slots in the gap, where it is known: the ballot of the vote whose record is damaged."""
+    """For slots in the gap, if it is known: the ballot of the vote whose record is damaged."""
 
 
 @attrs.frozen(kw_only=True)
 class Recovered:
     """`cut` is None after a clean stop, and after a crash that tore nothing.
 
-    `damage` is what nobody had found before; the groups it concerns are non-voting now, durably.
-    `unattributed`: a group without any records may have had some in it.
+    `damage` is what was not known before; the groups concerned are now durably non-voting.
+    `unattributed`: the damage may also have hit records of a group that has none left.
     """
 
     groups: dict[GroupId, RecoveredGroup]
@@ -82,7 +82,7 @@ class Recovered:
 
 @attrs.frozen(eq=False)
 class Part:
-    """A gathered write into one segment."""
+    """One gathered write into one segment."""
 
     number: int
     offset: int
@@ -90,13 +90,13 @@ class Part:
 
     @property
     def end(self) -> int:
-        """The offset behind it."""
+        """The offset after it."""
         return self.offset + sum(map(len, self.buffers))
 
 
 @attrs.frozen(eq=False)
 class WriteBatch:
-    """What was staged between two takes; it belongs to the writer until `written`."""
+    """What was staged between two calls of `take`; it belongs to the writer until `written`."""
 
     parts: tuple[Part, ...]
     start: Place
@@ -111,7 +111,7 @@ class WriteBatch:
 class WalStatistics:
     durability: Durability
     bytes_staged: int
-    """Ever, since the start."""
+    """Since the start."""
     records: int
     batches: int
     syncs: int
@@ -121,4 +121,4 @@ class WalStatistics:
     synced: Place
     end: Place
     bytes_left: int
-    """Until the segments that are ready run out."""
+    """How many more fit into the segments that are ready."""

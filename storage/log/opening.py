@@ -37,12 +37,12 @@ def open_wal(
 ) -> tuple[Wal, Recovered]:
     """Recover the log of a directory that `identity.boot` has locked, or begin a new one.
 
-    `bases`: of each group with a checkpoint (checkpoints.py), its slot and the segment from which
-    it needs the log. Where damage may have hit any group, the `expected` ones are concerned even if
-    no record of theirs is left.
+    `bases`: for each group with a checkpoint (checkpoints.py), its slot and the segment from which
+    it needs the log. If damage may have hit any group, the `expected` ones are concerned even if
+    none of their records is left.
 
     Raises:
-        WalDamaged: the log does not hold what was written to it, nobody knows how much of it is
+        WalDamaged: the log does not hold what was written to it, and nobody knows how much of it is
             missing; the node must not start.
         DirectoryRefused: the log is another node's, or of another format.
         StorageFailed: the disk fails.
@@ -82,8 +82,8 @@ def open_wal(
 def _stop_voting(
     wal: Wal, log: LogState, damage: tuple[Hole, ...], expected: Iterable[GroupId]
 ) -> None:
-    """What follows from damage, durably, and only then that it is known. Damage of a checkpoint is
-    known by what is missing."""
+    """Write the consequences of damage durably, and only then that it is known. What a damaged
+    checkpoint has cost shows in what is missing."""
     concerned = {group for group, one in log.groups.items() if one.voting and not one.founded}
     for hole in damage:
         concerned |= {group for group, one in log.groups.items() if log.costs_vote(hole, one)}
@@ -105,7 +105,7 @@ def _stop_voting(
 
 
 def _begin_log(disk: Disk, identity: Identity, config: WalConfig, seed: int) -> LogState:
-    """The first segment of a new log, durable with its name and its header."""
+    """Create the first segment of a new log, durable with its name and its header."""
     present = 1 if segment_name(1) in disk.names() else 0
     files = SegmentFiles(disk, config.segment_bytes, present)
     header = SegmentHeader(

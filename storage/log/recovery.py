@@ -1,27 +1,26 @@
 """Reading the log back after a stop, a crash or a power cut (docs/storage-format.md, "Recovery").
 
 The segments are read in order, and every record must carry its own place, the checksum of its
-predecessor and a right checksum of its own. Where that ends is either the torn tail of a write that
-nobody was ever told about, or damage to something this node has vouched for. The difference is one
-comparison: everything below the last known synced place was durable, so
+predecessor and a correct checksum of its own. Where that ends there is either the torn tail of a
+write that was never acknowledged, or damage to something this node has vouched for. One comparison
+tells them apart: everything below the last known synced place was durable, so
 
-* the end lies at or above it: what follows is cut off. Whole records behind a bad one are
-  legitimate there, for un-synced writes may survive in any subset of sectors; but each of them says
+* if the end lies at or above it, what follows is cut off. Whole records after a bad one are
+  legitimate there, for un-synced writes may survive in any subset of sectors. But each of them has
   what was synced when it was written, and one that proves the bad place synced turns it into
-* damage: what is left of the log is read on behind it (walk.py). Entries that may have been in the
-  damaged part are not given out any more, and groups that may have lost a promise or a vote become
-  non-voting: they learn what is missing from their peers (docs/storage-format.md, "Damage").
+* damage: reading goes on after it (walk.py). Entries that may have been in the damaged part are no
+  longer read, and groups that may have lost a promise or a vote become non-voting: they learn what
+  is missing from their peers (docs/storage-format.md, "Damage").
 
 The last known synced place is the highest of the mark (synced_mark.py) and the `synced` fields of
-all intact records, those behind the bad place included. (Protocol-aware recovery, Alagappan et al.,
+all intact records, also those after the bad place. (Protocol-aware recovery, Alagappan et al.,
 FAST '18: distinguish a crash from corruption, or lose one or the other.)
 
-What makes the log unreadable or a lie is refused: a segment's header or file that is gone, or two
-histories in one log.
+A log that cannot be read, or contradicts itself, is refused: a segment's header or file is gone, or
+two histories are in one log.
 
-Where there are checkpoints, the log is read from the oldest segment on that one of them needs, and
-of older ones only the heads (segment_heads.py). What is damaged there is found by those who read
-it.
+If there are checkpoints, the log is read from the oldest segment that one of them needs, and of
+older ones only the heads (segment_heads.py). Damage there is found when the data is read.
 
 Before the log is used again, the rest of the last segment and everything after it is made harmless,
 durably, or a stale record could be taken for the successor of a new one.
@@ -109,19 +108,19 @@ class Recovery:
         """Read all of it, whatever the checkpoints need."""
         self._heads: dict[int, Head] = {}
         self._searched = False
-        """Whether `_known` takes the whole log into account, what lies behind damage included."""
+        """Whether `_known` takes the whole log into account, also what lies after damage."""
         self._notes: dict[tuple[Place, Place], Untouched] = {}
-        """Of damage that may be anybody's, what a life that knew it noted."""
+        """For damage that may concern any group, the note of the life that found it."""
         self._headers: dict[int, SegmentHeader | None] = {}
         self._files: dict[int, File] = {}
         self._dirty: set[int] = set()
-        """Segments behind the end that were written to: not to be taken for prepared ones."""
+        """Segments after the end that were written to: not to be taken for prepared ones."""
 
     def run(self, segment_bytes: int) -> LogState | None:
         """The recovered log, ready to be written to; None if it has never been made.
 
         Raises:
-            WalDamaged: what was vouched for is not there any more, and it cannot be said what.
+            WalDamaged: something this node has vouched for is gone, and it cannot tell what.
             DirectoryRefused: the segments are not this node's, or of another format.
         """
         self._open_all()
@@ -136,7 +135,7 @@ class Recovery:
         return log
 
     def examine(self) -> LogState | None:
-        """As `run`, for a log that is only looked at: nothing is written."""
+        """As `run`, but without writing anything."""
         self._open_all()
         if not any(self._headers.values()):
             self._check_never_made()
@@ -186,8 +185,8 @@ class Recovery:
             )
 
     def _scan(self) -> LogState:
-        """Follow the chain from the oldest segment that is needed as far as it goes, past what is
-        damaged."""
+        """Follow the chain from the oldest segment that is needed as far as it goes, past any
+        damage."""
         oldest = min(self._headers)
         self._check_header(oldest)
         number = self._choose_start(oldest)
@@ -238,14 +237,14 @@ class Recovery:
             end = following.previous_end & OFFSET_MASK if following else None
             head = self._heads[number] = read_head(self._files[number], header, end)
             self._known = max(self._known, head.synced)
-        # The end of the log lies where it was synced last, or behind: only there may it be torn.
+        # The end of the log is at or after the last synced place: only there may it be torn.
         last = min(self._known >> OFFSET_BITS, *(needs for _, needs in self._bases.values()))
         heads = {number: head for number, head in self._heads.items() if number <= last}
         slots = {group: slot for group, (slot, _) in self._bases.items()}
         return start_of_scan(heads, oldest, slots)
 
     def _scan_segment(self, log: LogState, header: SegmentHeader) -> Cursor:
-        """One segment; damage is noted and passed over. The cursor stands where its records end."""
+        """Scan one segment, noting damage; the returned cursor is where its records end."""
         number, file = header.number, self._files[header.number]
         log.oldest = max(log.oldest, header.oldest)
         log.seeds[number] = header.seed
@@ -272,7 +271,7 @@ class Recovery:
             self._absorb_hole(log, hole)
 
     def _limit(self, number: int, following: SegmentHeader | None) -> int:
-        """Up to which offset this segment held durable records, where some are damaged."""
+        """The offset up to which this segment held durable records, some of which are damaged."""
         if self._known >> OFFSET_BITS == number:
             return self._known & OFFSET_MASK
         if following is None:
@@ -291,7 +290,7 @@ class Recovery:
         )
 
     def _search_behind(self, number: int, cursor: Cursor) -> None:
-        """Take into account what is left behind the first break of the chain, to the very end."""
+        """Take into account what is left after the first break of the chain, to the very end."""
         if self._searched:
             return
         header = self._headers[number]
@@ -304,7 +303,7 @@ class Recovery:
             damage: damage_notes.decode(note)
             for stray in found
             for place, damage, note in stray.notes
-            if place < self._known  # else something before it may be cut off
+            if place < self._known  # otherwise a record before it may have been cut off
         }
         self._searched = True
 
@@ -331,7 +330,7 @@ class Recovery:
         if kind in SLOTTED and slot > group.highest + SLOT_GAP_MAX:
             raise _damaged(place, f"slot {slot} follows slot {group.highest}", fields)
         ballot = group.promised
-        if (round_, node) != ballot:  # seldom: making a ballot is the dearest thing here
+        if (round_, node) != ballot:  # rarely: making a ballot is the most expensive thing here
             ballot = Ballot(round_, NodeId(node))
         if kind in _PROMISING:
             if ballot < group.promised:
@@ -371,7 +370,7 @@ class Recovery:
             group.forget_through(slot)
 
     def _absorb_hole(self, log: LogState, hole: Hole) -> None:
-        """Forget what may have been changed by the records that were there."""
+        """Forget what the lost records may have changed."""
         log.holes.append(hole)
         if hole.group is None:
             untouched = self._notes.get((hole.start, hole.end), {})
@@ -390,7 +389,7 @@ class Recovery:
             group.forget_through(hole.slot)
 
     def _judge(self, log: LogState) -> StrayRecords:
-        """Whether something is cut off at the end of the chain, and what."""
+        """Find out whether something has to be cut off at the end of the chain, and what."""
         stray = find_stray(self._files[log.number], log.number, log.offset, log.seeds[log.number])
         for number in range(log.number + 1, log.highest_file + 1):
             later = self._search_segment(number, log.chain)
@@ -414,7 +413,8 @@ class Recovery:
         return fields if header_intact(memoryview(data), offset, header.seed) else None
 
     def _make_harmless(self, log: LogState, stray: StrayRecords, segment_bytes: int) -> None:
-        """Durably: nothing behind the end looks like ours, and nothing before it is un-synced."""
+        """See to it, durably, that nothing after the end looks like ours and all before it is
+        synced."""
         self._drop_unused(log.number, segment_bytes)
         log.highest_file = max(self._files)
         last = self._files[log.number]
@@ -428,15 +428,15 @@ class Recovery:
     def _write_again(self, log: LogState) -> None:
         """Make what was found beyond the last known synced place durable, by writing it once more.
 
-        An fdatasync alone would not do: after a failed one the kernel keeps the pages, readable and
-        marked clean, and a second one "succeeds" without them ("fsyncgate").
+        An fdatasync alone is not enough: after a failed one the kernel keeps the pages, readable
+        and marked clean, and a second one "succeeds" without them ("fsyncgate").
         """
         for number in range(max(log.started_at, self._known >> OFFSET_BITS), log.number + 1):
             file = self._files[number]
             begun_here = number == self._known >> OFFSET_BITS
             start = self._known & OFFSET_MASK if begun_here else 0
             end = log.offset if number == log.number else log.ends[number]
-            # Whole blocks: into a part of one that cannot be read nobody can write.
+            # Whole blocks: an unreadable block can only be overwritten as a whole.
             start, end = start - start % BLOCK_BYTES, min(whole_blocks(end), file.size())
             while start < end:
                 piece = self._piece(log, number, start, min(WINDOW_BYTES, end - start))
@@ -445,8 +445,9 @@ class Recovery:
             file.fdatasync()
 
     def _piece(self, log: LogState, number: int, start: int, size: int) -> bytes:
-        """Zeros for what cannot be read, if the scan took it for zeros, too: then it is known as
-        damage, or a checksum says that it is right. Else it is news, and not to be written over."""
+        """What to write again, with zeros for what cannot be read, provided that the scan read
+        zeros too: then it is known damage, or covered by a checksum. New damage is not written
+        over."""
         file = self._files[number]
         try:
             return file.pread(size, start)
@@ -460,7 +461,7 @@ class Recovery:
         return bytes(size)
 
     def _is_as_found(self, log: LogState, number: int) -> bool:
-        """Whether another look at a segment finds the same damage."""
+        """Whether scanning a segment again finds the same damage."""
         header = self._headers[number]
         assert header is not None
         end = log.offset if number == log.number else log.ends[number]
@@ -470,9 +471,9 @@ class Recovery:
         return holes == [hole for hole in before if hole[0] >> OFFSET_BITS == number]
 
     def _drop_unused(self, last: int, segment_bytes: int) -> None:
-        """Remove, from the top down, the files behind `last` that cannot be used as they are.
+        """Remove, from the highest down, the files after `last` that cannot be used as they are.
 
-        What stays is a file prepared in time: of the right size, never begun.
+        A file that was prepared ahead stays: it has the right size and was never begun.
         """
         for number in sorted(self._files, reverse=True):
             if number <= last:
@@ -484,11 +485,11 @@ class Recovery:
                 del self._files[number], self._headers[number]
 
     def _finish_retiring(self, log: LogState) -> None:
-        """Forget what the log itself says is no longer needed; refuse if more than that is gone."""
+        """Forget what the log marks as no longer needed; refuse if more than that is gone."""
         lowest = min(self._files)
         if lowest > log.oldest:
             # Damage may have hit the very record that retired it. But a node that took a lost file
-            # for a retired one would count slots as applied that nobody has applied here.
+            # for a retired one would count slots as applied that were never applied here.
             raise WalDamaged(segment_name(lowest - 1), 0, "the file is missing")
         if log.oldest > log.number:
             what = f"the log says that segments up to {log.oldest - 1} are no longer needed"
@@ -505,7 +506,8 @@ class Recovery:
             _prune(state, state.proven)
 
     def _surely_retired(self, log: LogState, group: GroupId, highest: int) -> int:
-        """Where the head that says so is damaged, it may say too much."""
+        """`highest`, or no more than the checkpoint's slot if it comes from a damaged head: that
+        may be too high."""
         head = self._heads.get(log.oldest)
         if log.oldest <= log.started_at and head is not None and not head.whole:
             return min(highest, self._bases.get(group, (0, 0))[0])
@@ -513,7 +515,7 @@ class Recovery:
 
 
 def _absorb_own(log: LogState, kind: int, slot: int, applied: int) -> None:
-    """A record the log has written about itself."""
+    """Take in a record that the log wrote about itself."""
     if kind == RETIRE:
         log.oldest = max(log.oldest, slot)
     else:
@@ -529,14 +531,14 @@ def _absorb_vote(group: GroupState, slot: int, ballot: Ballot, place: Place, siz
 
 
 def _continues(following: SegmentHeader, number: int, cursor: Cursor) -> bool:
-    """Whether nothing is missing between where the cursor stands and the next segment."""
+    """Whether nothing is missing between the cursor and the next segment."""
     if following.previous_end != place_of(number, cursor.offset):
         return False
     return cursor.chain is None or following.seed == cursor.chain
 
 
 def _prune(group: GroupState, applied: int) -> None:
-    """Votes of applied slots are decided: nobody will ask for them."""
+    """Drop the votes of applied slots: they are decided, and nobody will ask for them."""
     group.votes = {slot: vote for slot, vote in group.votes.items() if slot > applied}
 
 

@@ -17,12 +17,12 @@ from storage.format import (
 )
 
 GAP_BYTES: Final = 4096
-"""Two entries of a group closer than this are read in one go: skipping costs less than a call."""
+"""Entries of a group closer than this are read together: a call costs more than the gap."""
 SPAN_BYTES: Final = 1 << 20
 
 
 class Records(Protocol):
-    """What is asked of the log."""
+    """What `replay` needs of the log."""
 
     def find(self, group: GroupId, slot: Slot) -> tuple[Place, int]: ...
 
@@ -42,8 +42,8 @@ def replay(
         run = _run(log, group, slot, end)
         first = run[0][0]
         size = run[-1][0] + RECORD_HEADER_BYTES + run[-1][1] - first
-        # A copy: the newest batches stay in the memory tail, and what they were read into is to be
-        # read into again (direct.py).
+        # A copy: the newest batches stay in the memory tail, while the buffer they were read into
+        # is to be used again (direct.py).
         data = memoryview(bytes(log.read_span(first, size)))
         for place, size in run:
             at = place - first
@@ -54,7 +54,7 @@ def replay(
 
 
 def _run(log: Records, group: GroupId, slot: Slot, end: Slot) -> list[tuple[Place, int]]:
-    """Records of consecutive slots, from `slot` on, that are worth reading in one go."""
+    """Records of consecutive slots, from `slot` on, that are worth reading together."""
     place, size = log.find(group, slot)
     run = [(place, size)]
     span_end = place + SPAN_BYTES
@@ -72,10 +72,10 @@ def _run(log: Records, group: GroupId, slot: Slot, end: Slot) -> list[tuple[Plac
 
 
 def decoded(record: memoryview, place: Place, seed: int, group: GroupId, slot: Slot) -> Entry:
-    """The entry of a record, once the record has proved to be the one we wrote.
+    """The entry of a record, verified to be the one we wrote.
 
     Raises:
-        WalDamaged: it is not.
+        WalDamaged: it is another one.
     """
     fields = RECORD.unpack_from(record)
     problem = "the checksum of the record here is wrong"

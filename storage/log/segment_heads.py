@@ -1,8 +1,8 @@
-"""What the head of a segment says of everything before it, for segments that are not read.
+"""What the head of a segment tells about everything before it, for segments that are not read.
 
 A restart from checkpoints reads the log from the oldest segment that one of them needs. Older ones
-are kept for the batches in them. Of those it has to know what `retire` asks: how high each group's
-slots went. The STATE records at the head of the next segment say so.
+are kept for the batches in them. For those it has to know what `retire` needs: the highest slot of
+each group. The STATE records at the head of the next segment have it.
 """
 
 from collections.abc import Mapping
@@ -32,11 +32,11 @@ class Head:
     """The highest slot of each group before this segment."""
     synced: Place = 0
     whole: bool = False
-    """Whether it was read to its end; else there may be more groups."""
+    """Whether it was read to its end; otherwise there may be more groups."""
 
 
 def read_head(file: File, header: SegmentHeader, end: int | None) -> Head:
-    """The head of a segment whose records end at `end`, None if nobody knows."""
+    """The head of a segment whose records end at `end`, None if that is unknown."""
     head = Head()
     cursor = Cursor(SEGMENT_HEADER_BYTES, header.seed, window_bytes=HEAD_WINDOW_BYTES)
     for fields in walk(file, header, cursor, end):
@@ -52,9 +52,9 @@ def read_head(file: File, header: SegmentHeader, end: int | None) -> Head:
 
 
 def start_of_scan(heads: Mapping[int, Head], oldest: int, slots: Mapping[GroupId, int]) -> int:
-    """The highest segment before which nobody has a slot above that of his checkpoint.
+    """The highest segment before which no group has a slot above that of its checkpoint.
 
-    Of a group without a checkpoint every slot counts. A head that is damaged says nothing.
+    For a group without a checkpoint every slot counts. A damaged head proves nothing.
     """
     start = oldest
     for number in sorted(heads):
@@ -69,10 +69,10 @@ def start_of_scan(heads: Mapping[int, Head], oldest: int, slots: Mapping[GroupId
 def highs_before(
     heads: Mapping[int, Head], oldest: int, start: int
 ) -> dict[int, dict[GroupId, int]]:
-    """For the segments from `oldest` to the one before `start`: how high slots went by its end.
+    """For the segments from `oldest` to the one before `start`: each group's highest slot then.
 
-    Where a head is damaged, as high as they went later: too high keeps a segment longer, and does
-    no other harm. Where slots went lower later, the group was forgotten in between.
+    If a head is damaged, it is that of a later one: a number that is too high keeps a segment
+    longer, and does no other harm. If it was lower later, the group was forgotten in between.
     """
     highs: dict[int, dict[GroupId, int]] = {}
     later: dict[GroupId, int] = {}

@@ -5,14 +5,14 @@ write (p50, 264 B / 16 KB / 1 MB): growing file 114-125 / 150-164 / 600-700 us; 
 160 / 510-2800 us; zero-filled or recycled 92 / 103 / 310-400 us. A reserved extent is "unwritten",
 so each fdatasync has to convert it and commit a journal transaction; overwriting written blocks
 commits none. The 30-170 ms that the zeros cost are paid by a background thread. Only while segments
-fill within seconds is a new one reserved and not zeroed: zeros would then double what the disk has
+fill within seconds, new ones are reserved and not zeroed: zeros would then double what the disk has
 to write, and cost more than they save (three nodes on one busy disk, 1 KB messages: 14 ms per
 synced batch with zeros, 6 ms without).
 
-A recycled file keeps its old content under its new name, which saves the zeros: the number in its
-header and in every record is the old one, so nothing of it looks valid (format.py). Names change
-and disappear from the oldest on, each made durable before the next, so that a crash never leaves a
-hole in the numbers.
+A recycled file keeps its old content under its new name, which saves the zeros. The number in its
+header and in every record is the old one, so none of it looks valid (format.py). Names change and
+disappear from the oldest on, each made durable before the next, so that a crash never leaves a hole
+in the numbers.
 """
 
 import errno
@@ -36,7 +36,7 @@ _TEMPORARY_NAME: Final = "segment.tmp"
 
 
 class SegmentFiles:
-    """Thread-safe: the loop's thread reads, the writer's thread writes, another one prepares."""
+    """Thread-safe: the loop's thread reads, the writer's thread writes, a third one prepares."""
 
     def __init__(self, disk: Disk, segment_bytes: int, highest: int) -> None:
         self._disk = disk
@@ -67,7 +67,7 @@ class SegmentFiles:
         return file
 
     def keep_few_open(self) -> None:
-        """The rest is opened again when it is read; closing does not wait for the disk."""
+        """The others are opened again when they are read; closing does not wait for the disk."""
         with self._open_lock:
             while len(self._open) > DESCRIPTORS.kept_open_max:
                 del self._open[next(iter(self._open))]
@@ -77,31 +77,31 @@ class SegmentFiles:
         with self._open_lock:
             file = self._open.pop(number, None)
             if file is not None:
-                self._open[number] = file  # youngest last
+                self._open[number] = file  # most recently used last
             return file
 
     def ensure(self, number: int, end: int = 0) -> File:
-        """The file of a segment about to be written up to `end`, made now if nobody has."""
+        """The file of a segment about to be written up to `end`, created now if need be."""
         if number > self._highest:
             self.prepare(number, zeros=False)  # the log waits for it
         file = self.file(number)
-        if end > self._segment_bytes and file.size() < end:  # made to measure for one large entry
+        if end > self._segment_bytes and file.size() < end:  # enlarged for one large entry
             file.reserve(whole_blocks(end))
         return file
 
     def stop_preparing(self) -> None:
-        """A file that is just being filled with zeros is left as it is, and no more is filled."""
+        """Stop filling files with zeros; the one being filled is left as it is."""
         self._hurry = True
 
     def prepare(self, number: int, *, zeros: bool = True) -> bool:
-        """Make the files up to `number`, one by one; False if they were there already."""
+        """Create the files up to `number`, one by one; False if they were there already."""
         made = False
         with self._make_lock:
             while self._highest < number:
                 name = segment_name(self._highest + 1)
                 if not self._recycle(name) and not self._make(name, zeros):
                     return made
-                self.file(self._highest + 1)  # opened here, not by the writer in its hurry
+                self.file(self._highest + 1)  # opened here, so that the writer need not wait for it
                 self._highest += 1
                 made = True
         return made
@@ -109,9 +109,9 @@ class SegmentFiles:
     def prepare_next(self, number: int, *, zeros: bool) -> bool:
         """`prepare`, and remove one file that is not needed, if there are too many.
 
-        One: whoever needs a segment at once waits for the lock, and every removal is a commit of
-        the file system's journal, which the log's own fdatasync waits for. A thousand in one go
-        (the log let go of 4 GB) took four seconds.
+        Only one: the writer may wait for the lock because it needs a segment, and every removal is
+        a commit of the file system's journal, which the log's own fdatasync waits for. A thousand
+        at once (the log retired 4 GB) took four seconds.
         """
         made = self.prepare(number, zeros=zeros)
         with self._make_lock:
@@ -122,7 +122,7 @@ class SegmentFiles:
         return made
 
     def retire(self, numbers: range) -> None:
-        """The files of `numbers` are free to be used again, or to be removed, by `prepare`."""
+        """Give the files of `numbers` to `prepare_next`, to be used again or removed."""
         with self._open_lock:
             for number in numbers:
                 self._open.pop(number, None)
@@ -133,7 +133,7 @@ class SegmentFiles:
         return len(self._spares) > SPARES_MAX
 
     def _recycle(self, name: str) -> bool:
-        """Turn a retired file of the right size into `name`; drop those of another size."""
+        """Rename a retired file of the right size to `name`; remove those of another size."""
         while self._spares:
             old = segment_name(self._spares[0])
             fits = self._disk.open(old).size() == self._segment_bytes
@@ -148,11 +148,11 @@ class SegmentFiles:
         return False
 
     def _make(self, name: str, zeros: bool) -> bool:
-        """False: told to stop before it was done. What is left is made anew at the next start."""
+        """False if told to stop before it was done. What is left is made anew at the next start."""
         if _TEMPORARY_NAME in self._disk.names():
             self._disk.remove(_TEMPORARY_NAME)  # a crash, or a full disk, has left it
         missing = self._segment_bytes - self._disk.free_bytes()
-        if missing > 0:  # half a file would take the last room from those who need less
+        if missing > 0:  # half a file would take the last room from what needs less
             full = OSError(errno.ENOSPC, f"{missing} bytes are missing")
             raise storage_failed("create", name, full)
         file = self._disk.create(_TEMPORARY_NAME)

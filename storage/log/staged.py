@@ -10,7 +10,7 @@ from storage.format import OFFSET_MASK, Place
 def cut_out(
     places: list[Place], pieces: list[tuple[Buffer, ...]], start: Place, end: Place
 ) -> memoryview:
-    """The bytes [start, end) of one segment out of staged pieces, without copying if one holds all.
+    """The bytes [start, end) of one segment from staged pieces, without a copy if one has them all.
 
     Raises:
         NotInLog: the segment ends before `end`.

@@ -6,13 +6,13 @@ itself, so it is exact after a crash of the process, a lower bound after a power
 higher than the truth. Two copies are written in turn, in different sectors, so that a torn one
 leaves the other.
 
-It is written by whoever wrote the log: by the kernel, linked to the write of the log, or by the
-writer's thread (storage.log.log_writes). Never by the event loop: a hung disk hangs this write as
-well.
+The mark is written by whatever wrote the log: by the kernel, linked to the write of the log, or by
+the writer's thread (storage.log.log_writes). It is never written by the event loop: on a hung disk
+this write hangs as well.
 
-Written with pwrite and not through a mapping: it costs 3 us instead of 1 us behind an fdatasync of
-90 us (measured on ext4), and in return an I/O error is an exception instead of a SIGBUS, and the
-simulated disk needs no memory maps.
+It is written with pwrite and not through a mapping: that costs 3 us instead of 1 us after an
+fdatasync of 90 us (measured on ext4). In return an I/O error is an exception instead of a SIGBUS,
+and the simulated disk needs no memory maps.
 """
 
 import struct
@@ -32,7 +32,7 @@ _COPY: Final = struct.Struct(">QI")
 
 
 class SyncedMark:
-    """`seed` binds the mark to its log (`format.first_seed`): a stranger's mark is ignored."""
+    """`seed` binds the mark to its log (`format.first_seed`): another log's mark is ignored."""
 
     def __init__(self, file: File, seed: int) -> None:
         self._file = file
@@ -42,7 +42,7 @@ class SyncedMark:
     def load(self) -> Place:
         """The highest intact copy; 0 (nothing known) if there is none.
 
-        Where the block cannot be read, it is written anew: into a part of it nobody could write.
+        If the block cannot be read, it is overwritten as a whole, or no part could be written.
         """
         known = 0
         data = b""
@@ -60,21 +60,21 @@ class SyncedMark:
         return known
 
     def next(self, place: Place) -> Then:
-        """What is to be written when everything below `place` is durable. It is written before the
-        one after it, or never."""
+        """What to write once everything below `place` is durable. It must be written before the
+        next one, or never."""
         self._turn ^= 1
         body = _BODY.pack(place)
         copy = body + crc32c(body, self._seed).to_bytes(4, "big")
         return self._file, copy, _COPIES[self._turn]
 
     def store(self, place: Place) -> None:
-        """Write it now; not on the event loop, for it may wait for the disk."""
+        """Write the mark now. Not on the event loop: it may wait for the disk."""
         _, copy, offset = self.next(place)
         self._file.pwritev([copy], offset)
 
 
 def open_mark(disk: Disk, seed: int) -> SyncedMark:
-    """The mark of this directory; a new one, durably empty, if it is missing or cut short."""
+    """The mark of this directory; durably created if it is missing or cut short."""
     if MARK_NAME in disk.names():
         file = disk.open(MARK_NAME)
     else:

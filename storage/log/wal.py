@@ -2,17 +2,17 @@
 
 Theory of operation. The log works in two halves, so that the event loop never waits for the disk:
 
-* the loop's thread `stage`s records: a record gets its place, its header and its checksum, its
-  entry's buffers are kept by reference, and the index knows it; `take` hands everything staged
-  since the last take to the writer;
-* the batch becomes durable at once, whatever the number of groups and records (group commit): as a
-  rule the loop's thread `begin`s that and the kernel does it meanwhile, else the writer's thread
-  `write`s it, gathered writes and one fdatasync;
+* the loop's thread `stage`s records: a record gets its place, header and checksum, its entry's
+  buffers are kept by reference, and it enters the index; `take` hands everything staged since the
+  last take to the writer;
+* the batch becomes durable as a whole, whatever the number of groups and records (group commit): as
+  a rule the loop's thread `begin`s that and the kernel does it meanwhile, otherwise the writer's
+  thread `write`s it, with gathered writes and one fdatasync;
 * the loop's thread learns of it by `written`, and only then may what depends on it be sent.
 
-A third thread may `prepare_next` the file of the segment after this one. Every read is valid from
-the moment of staging: what is not written yet is served from the staged buffers. `read_span` may be
-called from any thread, everything else that reads belongs to the loop's thread.
+A third thread may `prepare_next` the file of the segment after this one. Records can be read from
+the moment they are staged: what is not written yet is served from the staged buffers. Any thread
+may call `read_span`; all other reads belong to the loop's thread.
 
 A failed write or fdatasync is final (`StorageFailed`): the log takes nothing more, the shell exits.
 File format: format.py. What a restart makes of the files: recovery.py.
@@ -89,7 +89,7 @@ class Wal:
         self._groups = log.groups
         self._kept = LiveSegments(log.oldest, log.highs, log.seeds, log.ends)
         self.known_damage = log.known_damage
-        """Begin and end of what is noted in the log already."""
+        """Begin and end of the damage that is noted in the log already."""
         self._retiring: deque[tuple[Place, range]] = deque()
         self._groups_max = min(
             GROUPS_MAX, config.segment_bytes // 2 // (RECORD_HEADER_BYTES + FLOOR.size)
@@ -108,7 +108,7 @@ class Wal:
         self._parts: list[Part] = []
         self._tail: tuple[list[Place], list[tuple[Buffer, ...]]] = ([], [])
         """Places and bytes of all pieces not yet written; replaced, never shortened, so that a
-        reader in another thread may keep the pair it has got."""
+        reader in another thread may go on with the pair that it has."""
         self._unwritten: dict[Place, Entry] = {}
 
         self._pieces_taken = 0
@@ -202,10 +202,10 @@ class Wal:
         return self._kept.needed_from(group, slot, self._number)
 
     def retire(self, until: Mapping[GroupId, Slot], below: int = NO_BOUND) -> int:
-        """Free the oldest segments that hold no slot above `until` of its group; how many.
+        """Free the oldest segments that hold no slot above `until`; returns how many.
 
-        The caller has every slot up to `until` applied and durable elsewhere (a checkpoint), and
-        reads nothing of the segments below number `below` any more.
+        The caller has every slot up to `until` applied and durable elsewhere (in a checkpoint), and
+        no longer reads the segments below number `below`: only those are freed.
         """
         freed = self._kept.free(until, below, self._number)
         if freed:
@@ -218,15 +218,15 @@ class Wal:
 
     def skip(self, group: GroupId, slot: Slot) -> None:
         """The group's state up to `slot` came from a peer, and is durable here in a checkpoint:
-        forget what the log has of it up to there. The next record may be far ahead."""
+        forget what the log has up to there. The next record may be far ahead."""
         state = self._groups.get(group) or self._new_group(group)
         state.forget_through(slot)
         state.applied = max(state.applied, slot)
         self._append_state(state, slot, FLAG_SKIP)
 
     def forget_group(self, group: GroupId) -> None:
-        """This node is no member of the group any more: none of its slots is needed. Remove its
-        checkpoints first. What it has promised is kept, and it does not vote, should it return."""
+        """This node is no longer a member of the group, and needs none of its slots. Remove its
+        checkpoints first. Its promise is kept; should the node return, it is non-voting."""
         state = self._groups.get(group)
         if state is not None:
             state.forget_all()
@@ -234,8 +234,8 @@ class Wal:
             self._append_state(state, 0, FLAG_FORGOTTEN)
 
     def acceptor(self, group: GroupId) -> tuple[Ballot, bool, Ballot]:
-        """What the group is bound by here, as it was staged last: promised, voting, floor. For a
-        group that this node becomes a member of, perhaps once more."""
+        """The group's acceptor as it was staged last: promised, voting, floor. For a group that
+        this node becomes a member of, perhaps once more."""
         state = self._groups.get(group) or GroupState(group)
         return state.promised, state.voting, state.floor
 
@@ -269,9 +269,9 @@ class Wal:
         self._writes.write(batch)
 
     def prepare_next(self, *, zeros: bool = True) -> bool:
-        """Make the file of the next segment, in any thread but the loop's; False if it is there.
+        """Create the file of the next segment, in any thread but the loop's; False if it is there.
 
-        Without `zeros` it is only reserved: for times in which segments fill within seconds.
+        Without `zeros` it is only reserved: for times when segments fill within seconds.
 
         Raises:
             DiskFull: nothing is lost yet; the log goes on until the ready segments are full.
@@ -279,7 +279,7 @@ class Wal:
         return self._files.prepare_next(self._number + 1, zeros=zeros)
 
     def stop_preparing(self) -> None:
-        """Whoever fills a file with zeros gives that up soon: the node stops."""
+        """The node stops: filling a file with zeros ends soon."""
         self._files.stop_preparing()
 
     # ---- damage ---------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ class Wal:
         return range(self._kept.oldest, self._number + 1)
 
     def scrub_target(self, number: int) -> tuple[File, SegmentHeader, int]:
-        """What to check of a segment in any thread: its file, its header, where its records end.
+        """What any thread needs to check a segment: its file, its header, where its records end.
 
         Raises:
             NotInLog: it was retired.
@@ -314,23 +314,23 @@ class Wal:
     def losses(
         self, start: Place, end: Place, whose: GroupId | None = None
     ) -> Iterator[tuple[GroupId, Slot, Place, int]]:
-        """The entries that are read from [start, end), with place and size of their records: those
-        of one group, or all."""
+        """The entries whose latest record is in [start, end), with its place and size: those of one
+        group, or all."""
         for group in sorted(self._groups) if whose is None else self._groups.keys() & {whose}:
             state = self._groups[group]
             for slot in state.within(start, end):
                 yield group, slot, *state.find(slot)
 
     def readable_to(self, group: GroupId, slot: Slot, end: Slot) -> Slot:
-        """The last slot of those from `slot` to `end` before the first one that is missing."""
+        """The last slot from `slot` to `end` before the first missing one."""
         return self._group(group).readable_to(slot, end)
 
     def drop(self, group: GroupId, slot: Slot) -> None:
-        """The slot's record is damaged: from now on `NotInLog`, until the slot is learned anew."""
+        """The slot's record is damaged: reading it raises `NotInLog` until it is learned anew."""
         self._group(group).drop(slot)
 
     def agrees(self, place: Place, size: int, entry: Entry) -> bool | None:
-        """Whether the damaged record at `place` held this entry; None: nobody can tell any more."""
+        """Whether the damaged record at `place` held this entry; None: nobody can tell."""
         number = place >> OFFSET_BITS
         if entry.size != size:
             return False
@@ -342,11 +342,11 @@ class Wal:
         except StorageFailed:
             if number in self._kept.seeds:
                 raise
-            return None  # the segment has been retired meanwhile
+            return None  # the segment was retired meanwhile
 
     def note_damage(self, start: Place, end: Place, *, unattributed: bool = False) -> None:
-        """Remember damage across restarts; of `unattributed`, found while running, also what was
-        not hit. Stage first what has to follow from it."""
+        """Note damage for later restarts; for `unattributed` damage found while running, also what
+        it did not hit. Stage its consequences first."""
         self.known_damage.add((start, end))
         note = damage_notes.encode(self._groups.values(), start) if unattributed else b""
         self._append(DAMAGE, 0, GroupId(0), start, BALLOT_ZERO, end, (note,), len(note))
@@ -366,11 +366,11 @@ class Wal:
         return self.find(group, slot)[0] + RECORD_HEADER_BYTES
 
     def groups(self) -> list[GroupId]:
-        """Those that have records."""
+        """The groups that have records."""
         return sorted(self._groups)
 
     def slots(self, group: GroupId) -> range:
-        """From the first slot that is kept to the highest one recorded; there may be gaps."""
+        """The slots from the first that is kept to the highest recorded; there may be gaps."""
         state = self._groups.get(group)
         return range(state.first, state.highest + 1) if state else range(0)
 
@@ -379,13 +379,13 @@ class Wal:
 
         Raises:
             NotInLog: it was never recorded, or it was retired.
-            WalDamaged: the disk gives back other bytes than were written.
+            WalDamaged: the disk returns other bytes than were written.
         """
         place, size = self.find(group, slot)
         return self._unwritten.get(place) or self.read_recorded(place, size, group, slot)
 
     def read_recorded(self, place: Place, size: int, group: GroupId, slot: Slot) -> Entry:
-        """The entry of one particular record on disk, the latest of its slot or not."""
+        """The entry of one particular record on disk, which need not be the latest of its slot."""
         data = bytes(self._read_file(place, RECORD_HEADER_BYTES + size))  # it may be kept
         return self.decode_record(memoryview(data), place, group, slot)
 
@@ -414,8 +414,8 @@ class Wal:
         return data
 
     def read_span_now(self, position: Place, size: int) -> memoryview | None:
-        """As `read_span`, if that needs no wait for the disk; None: call that in another thread,
-        which also says what is wrong, if something is."""
+        """As `read_span`, but without waiting for the disk; None: call `read_span` in another
+        thread, which also raises what is wrong."""
         places, pieces = self._tail
         number, end = position >> OFFSET_BITS, position + size
         if size < 0 or number < self._kept.oldest or end > self.end:
@@ -429,8 +429,8 @@ class Wal:
         return data if number >= self._kept.oldest else None
 
     def read_soon(self, position: Place, size: int) -> None:
-        """`read_span` will most likely be called with these arguments: let the disk begin, if the
-        span is in the log and durable, and its file open."""
+        """Read ahead for a `read_span` with these arguments, if the span is in the log and durable,
+        and its file open."""
         places, _ = self._tail
         durable = places[0] if places else self.end
         number = position >> OFFSET_BITS
@@ -442,11 +442,11 @@ class Wal:
     def replay(self, group: GroupId, start: Slot, end: Slot) -> Iterator[tuple[Slot, Entry, Place]]:
         """The entries of slots `start` to `end` with their payload positions, read in large spans.
 
-        The entries are views of a span of up to replaying.SPAN_BYTES: keep none of them for long.
+        The entries are views of a span of up to `replay.SPAN_BYTES`: keep none of them for long.
 
         Raises:
             NotInLog: one of the slots is not recorded.
-            WalDamaged: the disk gives back other bytes than were written.
+            WalDamaged: the disk returns other bytes than were written.
         """
         return replay(self, group, start, end)
 
@@ -545,8 +545,8 @@ class Wal:
         self.bytes_staged += size
 
     def _begin_segment(self, needed: int) -> None:
-        """Go on in the next segment: its header, then the state of every group, so that the
-        segments before it can be retired one day without losing a promise."""
+        """Go on in the next segment. It begins with its header and the state of every group, so
+        that the segments before it can be retired one day without losing a promise."""
         previous_end = self._base | self._offset
         self._kept.close(self._number, self._offset, self._groups.values())
         if self._buffers:
@@ -559,8 +559,8 @@ class Wal:
         damage = self._kept.repeated(self.known_damage)
         states = len(self._groups) * (RECORD_HEADER_BYTES + FLOOR.size)
         states += len(damage) * RECORD_HEADER_BYTES
-        # What peers may send does not depend on our configuration: where a segment of the usual
-        # size is too small for one entry, that entry gets a segment made to measure.
+        # What peers may send does not depend on our configuration: if a segment of the usual size
+        # is too small for one entry, that entry gets a larger one.
         least = whole_blocks(SEGMENT_HEADER_BYTES + states + needed)
         self._segment_end = max(self._config.segment_bytes, least)
         header = SegmentHeader(

@@ -4,11 +4,11 @@ A restart, the scrubber and `evenkeel data verify` all read this way, so they fi
 under the same name: a `Hole`, from the place where the chain of records breaks to the place where
 it can be taken up again.
 
-Whose a damaged record was is said by its header, which has a checksum of its own: then exactly one
-slot of one group is lost. Where the header is damaged as well, by more than a byte
-(header_repair.py), the hole goes up to the next header that is intact, and what was in it is
-anybody's guess. (Protocol-aware recovery, Alagappan et al., FAST '18: tell a crash from corruption,
-and know what it was that was lost, by an identifier that is checked apart from the content.)
+The header of a damaged record tells whose it was, because it has a checksum of its own: then
+exactly one slot of one group is lost. If the header is damaged as well, by more than one byte
+(header_repair.py), the hole goes up to the next intact header, and what was in it is anybody's
+guess. (Protocol-aware recovery, Alagappan et al., FAST '18: tell a crash from corruption, and know
+what was lost by an identifier that is checked apart from the content.)
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,7 +47,7 @@ _MAGIC: Final = RECORD_MAGIC.to_bytes(2, "big")
 
 @attrs.define(eq=False)
 class Cursor:
-    """Where a walk is. `chain` is the checksum of the record before; None: behind a hole."""
+    """Where a walk is. `chain` is the checksum of the record before; None: right after a hole."""
 
     offset: int
     chain: int | None
@@ -60,8 +60,8 @@ class Cursor:
 class Hole:
     """Damage from `start` to `end`, both places of one segment.
 
-    `group` is None where nobody knows whose records were there; else this, and what follows it, is
-    what the intact header of the one damaged record says.
+    `group` is None if nobody knows whose records were there. Otherwise it and the fields after it
+    come from the intact header of the one damaged record.
     """
 
     start: Place
@@ -74,7 +74,7 @@ class Hole:
     applied: int = 0
     flags: int = 0
     foreign: bool = False
-    """No damage of one record: whole records of two different histories follow each other."""
+    """Not a damaged record: intact records of two different histories follow each other."""
 
     @property
     def file(self) -> str:
@@ -91,21 +91,22 @@ class Hole:
 
 @attrs.define(eq=False)
 class StrayRecords:
-    """What looks like records of this segment behind its end."""
+    """What looks like records of this segment after its end."""
 
     headers: int = 0
     intact: int = 0
     synced: Place = 0
     notes: list[tuple[Place, tuple[Place, Place], bytes]] = attrs.Factory(list)
-    """Of DAMAGE records: their place, the damage, and what is noted of it (damage_notes.py)."""
+    """Of each DAMAGE record: its place, the damage, and the note (damage_notes.py)."""
 
 
 def walk(
     file: File, header: SegmentHeader, cursor: Cursor, until: int | None = None
 ) -> Iterator[RecordFields]:
-    """The segment's records, as far as the chain is unbroken; the cursor says where and why not.
+    """The segment's records, as far as the chain is unbroken; the cursor tells where and why it
+    ended.
 
-    A record without a payload is whole if its header is: then its checksum alone was damaged.
+    A record without a payload is intact if its header is: then only its checksum was damaged.
     """
     window = memoryview(b"")
     base = cursor.offset
@@ -150,7 +151,7 @@ def walk(
 
 
 def skip(file: File, header: SegmentHeader, cursor: Cursor, limit: int) -> Hole:
-    """Move the cursor behind the damage it stands at, to `limit` at the furthest.
+    """Move the cursor past the damage it is at, to `limit` at the furthest.
 
     `limit` is where the last record that is known to have been there ended.
     """
@@ -181,7 +182,7 @@ def skip(file: File, header: SegmentHeader, cursor: Cursor, limit: int) -> Hole:
 
 
 def _whose(file: File, header: SegmentHeader, cursor: Cursor) -> RecordFields | None:
-    """What the header of the damaged record says, or said before one byte of it was damaged."""
+    """The header of the damaged record, perhaps with one damaged byte repaired; None if unknown."""
     head = memoryview(read_around(file, RECORD_HEADER_BYTES, cursor.offset))
     if len(head) == RECORD_HEADER_BYTES and header_intact(head, cursor.offset, header.seed):
         fields: RecordFields = RECORD.unpack(head)
@@ -199,15 +200,15 @@ def survey(
         if cursor.offset >= limit:
             return
         hole = skip(file, header, cursor, limit)
-        if hole.foreign:  # the record before is not the one that was followed; go on from here
+        if hole.foreign:  # the chain is broken here: go on without it
             cursor.chain = None
         yield hole
 
 
 def agrees(file: File, seed: int, start: int, size: int, chunks: Sequence[Buffer]) -> bool | None:
-    """Whether the record at `start`, damaged now, held this payload; None: nobody can tell.
+    """Whether the record at `start`, now damaged, held this payload; None: nobody can tell.
 
-    Its checksum stands in it, where it may be what was damaged, and in the record behind it.
+    Its checksum is in the record itself, where it may be what was damaged, and in the next one.
     """
     head = memoryview(read_around(file, RECORD_HEADER_BYTES, start))
     if len(head) < RECORD_HEADER_BYTES or not header_intact(head, start, seed):
@@ -227,7 +228,7 @@ def agrees(file: File, seed: int, start: int, size: int, chunks: Sequence[Buffer
 
 
 def next_header(file: File, header: SegmentHeader, start: int, stop: int) -> int | None:
-    """The first place from `start` on, below `stop`, where the header of a record is intact."""
+    """The first offset from `start` on, below `stop`, with an intact record header."""
     for begin, head in _candidates(file, start, stop):
         if header_intact(head, begin, header.seed):
             return begin
@@ -235,12 +236,12 @@ def next_header(file: File, header: SegmentHeader, start: int, stop: int) -> int
 
 
 def find_stray(file: File, number: int, start: int, seed: int) -> StrayRecords:
-    """Look for anything at or behind `start` that could be a record of this very segment."""
+    """Look for anything from `start` on that could be a record of this very segment."""
     stray = StrayRecords()
     behind = start
     for begin, head in _candidates(file, start, file.size()):
         if begin < behind or not header_intact(head, begin, seed):
-            continue  # inside of a record that was intact, or of this file's earlier life
+            continue  # within an intact record, or left from this file's earlier use
         fields: RecordFields = RECORD.unpack(head)
         kind, size, synced = fields[3], fields[5], fields[8]
         stray.headers += 1
