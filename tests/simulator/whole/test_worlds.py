@@ -11,7 +11,7 @@ from simulator.environment.violation import Violation
 from simulator.mutants.planting import plant
 from simulator.whole.hunts.hunting import small
 from simulator.whole.mutants import MUTANTS
-from simulator.whole.options import Fault
+from simulator.whole.options import Fault, draw
 from simulator.whole.swarm import run_world
 from simulator.whole.world import World
 
