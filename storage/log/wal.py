@@ -297,14 +297,17 @@ class Wal:
         """What any thread needs to check a segment: its file, its header, where its records end.
 
         Raises:
-            NotInLog: it was retired.
+            NotInLog: it was retired, or its start is not written yet.
         """
-        kept, written = self._kept, self._written
+        kept, written = self._kept, self._written  # `ends` are where records were staged to
         end, seed = kept.ends.get(number), kept.seeds.get(number)
         if seed is None or number not in self.kept():
             raise NotInLog(f"{segment_name(number)} was retired")
-        if end is None:
-            end = written & OFFSET_MASK if written >> OFFSET_BITS == number else 0
+        if number > written >> OFFSET_BITS:
+            raise NotInLog(f"{segment_name(number)} is not written yet")
+        if number == written >> OFFSET_BITS:
+            end = written & OFFSET_MASK
+        assert end is not None, f"{segment_name(number)} was left without an end"
         file = self._files.file(number)
         header = decode_segment_header(read_around(file, SEGMENT_HEADER_BYTES, 0))
         if header is None or (header.number, header.seed) != (number, seed):

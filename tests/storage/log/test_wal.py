@@ -27,6 +27,7 @@ from storage.identity import boot
 from storage.log.model import Durability, WalConfig, WriteBatch
 from storage.log.opening import open_wal
 from storage.log.wal import Wal
+from storage.log.walk import Cursor, Hole, survey
 from tests.storage.log_maker import (
     CLUSTER,
     NODE,
@@ -403,6 +404,36 @@ def test_an_entry_larger_than_a_segment_gets_one_made_to_measure() -> None:
     sync(wal)
     wal.prepare_next()
     assert disk.open(segment_name(max(wal.kept()) + 1)).size() == SMALL.segment_bytes
+
+
+def test_what_is_not_written_yet_is_not_checked() -> None:
+    """While a disk hangs, segments fill up in memory: to the scrubber, what their files lack would
+    be damage, and cost votes (whole nodes, seeds 718 and 880)."""
+    wal, _ = start(MemoryDisk())
+    wal.stage(accept(1, b"written"))
+    sync(wal)
+    _, _, end = wal.scrub_target(1)
+    taken = []
+    slot = 2
+    while max(wal.kept()) < 3:
+        wal.stage(accept(slot, bytes(900), applied=slot - 1))
+        batch_ = wal.take()
+        assert batch_ is not None
+        taken.append(batch_)
+        slot += 1
+    assert wal.scrub_target(1)[2] == end
+    for number in (2, 3):
+        with pytest.raises(NotInLog, match="not written yet"):
+            wal.scrub_target(number)
+    for batch_ in taken:
+        wal.write(batch_)
+        wal.written(batch_)
+    for number in wal.kept():
+        file, header, end = wal.scrub_target(number)
+        cursor = Cursor(SEGMENT_HEADER_BYTES, header.seed)
+        found = list(survey(file, header, cursor, end))
+        assert found
+        assert not [one for one in found if isinstance(one, Hole)]
 
 
 def test_a_full_disk_has_no_room_for_one_made_to_measure() -> None:
