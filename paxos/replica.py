@@ -404,7 +404,12 @@ class Replica(Live):
                 self.election.try_at_once()
 
     def _take_over(self, now: Now, slot: Slot, ballot: Ballot) -> None:
-        """Go on under the delegated ballot, without a Prepare (R5, R6); never from a replay."""
+        """Go on under the delegated ballot, without a Prepare (R5, R6); never from a replay.
+
+        Lemma: our members are those among whom the former master prepared this ballot. A Config
+        ends the ballot under which it is chosen (R10), everything below this slot is applied here,
+        and a handover and a change of members exclude each other.
+        """
         if (
             ballot < self.acceptor.promised
             or self.proposer.ballot > ballot

@@ -1,8 +1,8 @@
 """When to take the lease, when to renew it, and when to prepare for it.
 
 A proposal from here may lose the race for the lease's version, and then does nothing (R8). A
-Prepare at a bad moment costs an election. One rule matters: a suspended master proposes no lease
-entry (R13), and `propose_lease` asserts it.
+Prepare at a bad moment costs an election. What matters for safety is when a lease entry may be
+proposed at all (R12, R13), and `propose_lease` asserts that.
 """
 
 from paxos.entry import Entry
@@ -23,8 +23,14 @@ def renewal_due(replica: Live, now: Now, early_ns: int = 0) -> bool:
 
 
 def propose_lease(replica: Live, now: Now, step: Step) -> None:
-    """Take or renew the lease; never while suspended (R13)."""
+    """Take or renew the lease. Whoever calls this has asked all of it; safety rests on it, so it is
+    asserted here: never while suspended (R13), nobody else's lease before it has run out (R12), by
+    a clock that is trusted, one entry at a time (WINDOW_MAX counts on that)."""
     assert not replica.suspended
+    lease = replica.lease
+    assert lease.holder == replica.me or lease.free(now, replica.timing.margin_ns)
+    assert now.trusted
+    assert not replica.lease_in_flight()
     replica.election.tried()
     replica.own_be_master = replica.place(now, replica.lease_entry(now), step)
 
