@@ -36,6 +36,7 @@ from runtime.membership.lease_terms import LeaseTerms, PeerLeaseTerms
 from runtime.membership.local_records import UnsafeOrder
 from runtime.membership.masters import MasterClaim
 from runtime.membership.masterships import Masterships
+from runtime.membership.quorum_contact import ANSWER_LASTS_NS
 from runtime.system.clock import Clock
 from runtime.system.journal import Journal
 from storage.format import Place
@@ -156,7 +157,9 @@ class Engine(Submitting):
             self._level_ours()
 
     def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None:
-        self.multi.heard[node] = self.answered[node] = self.clock.boot_ns()
+        self.multi.heard[node] = now = self.clock.boot_ns()
+        if 2 * error_ns < ANSWER_LASTS_NS:  # else a link held it: it says nothing of this moment
+            self.answered[node] = now
         self.clock.on_reading(node, offset_ns, error_ns)
 
     def on_time(self, node: NodeId, wall_ns: int) -> None:
