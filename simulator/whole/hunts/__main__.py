@@ -13,6 +13,7 @@ from typing import Final
 
 from simulator.whole.hunts.catalogue import HUNTS, NOT_PLANTED
 from simulator.whole.hunts.hunting import Hunt, run
+from simulator.whole.options import draw
 
 REPORT: Final = Path("docs/mutants.md")
 TITLE: Final = "## In worlds of whole nodes"
@@ -30,6 +31,12 @@ def look_for(name: str, hunt: Hunt) -> str:
         if verdict.failure and not run(options).failure:
             said = verdict.failure.partition(":")[0]
             return row(hunt, name, f"world {seed + 1}", f"`{said}`", cpu_s)
+    if hunt.swarm is not None:
+        verdict = run(draw(hunt.swarm), hunt.mutant)
+        cpu_s += verdict.cpu_s
+        if verdict.failure and not run(draw(hunt.swarm)).failure:
+            said = verdict.failure.partition(":")[0]
+            return row(hunt, name, f"world {hunt.swarm} of the swarm", f"`{said}`", cpu_s)
     why = hunt.why_not or "no reason is known; more seeds may show it"
     return row(hunt, name, f"**not in {hunt.seeds}**", f"{why}; test: {hunt.elsewhere}", cpu_s)
 
@@ -53,7 +60,8 @@ def section(rows: Mapping[str, str]) -> str:
         "worlds have found since, with the fix taken out. Each is looked for in short worlds of",
         "whole nodes that have what it needs (`simulator/whole/hunts/catalogue.py`), seeds 0, 1,",
         "2, ...; it counts as found where a world fails with it and is clean without it. What only",
-        "a test shows counts as not found. CPU seconds: of the worlds with the bug.",
+        "a test shows counts as not found. Some are named by a seed of the swarm, whose longer",
+        "worlds showed them first. CPU seconds: of the worlds with the bug.",
         "",
         f"{len(rows)} planted, {found} found; {len(NOT_PLANTED)} kinds are not planted.",
         "",

@@ -67,11 +67,12 @@ def _hunt(
     *faults: Fault,
     changes: Mapping[str, object],
     seeds: int = 4,
+    swarm: int | None = None,
     why_not: str = "",
 ) -> tuple[str, Hunt]:
-    mutant = KNOWN[name]
+    mutant, elsewhere = KNOWN[name], f"`{KNOWN[name].tests}`"
     return name, Hunt(
-        point, mutant, frozenset(faults), changes, seeds, why_not, elsewhere=f"`{mutant.tests}`"
+        point, mutant, frozenset(faults), changes, seeds, swarm, why_not, elsewhere=elsewhere
     )
 
 
@@ -371,6 +372,35 @@ HUNTS: Final[Mapping[str, Hunt]] = dict(
             changes=dict(LEAN, nodes=4, fault_gap_ns=300 * MS, duration_ns=14 * S),
             why_not="it took two changes within a moment and a lost directory: seed 409 of worlds "
             "with these faults",
+        ),
+        _hunt(
+            "found by worlds",
+            "one-of-two-speaks-too-soon",
+            Fault.LOST_DIRECTORY,
+            Fault.OLD_DIRECTORY,
+            Fault.KILL,
+            changes=dict(
+                LEAN, nodes=2, replicas=2, groups=2, fault_gap_ns=300 * MS, duration_ns=24 * S
+            ),
+            swarm=289,
+            why_not="the other's directory has to be lost within a moment, and to hold a vote for "
+            "an entry that it does not know to be chosen: world 289 of the swarm",
+        ),
+        _hunt(
+            "found by worlds",
+            "scrubs-what-is-not-written",
+            Fault.HUNG_DISK,
+            changes=dict(BUSY, segment_bytes=64 << 10, fault_gap_ns=400 * MS, duration_ns=18 * S),
+            swarm=880,
+            why_not="the scrubber has to come by while a disk hangs: worlds 718 and 880 of the "
+            "swarm",
+        ),
+        _hunt(
+            "found by hunts",
+            "held-answers-are-contact",
+            Fault.CUT,
+            changes=dict(LEAN, lease_ms=800, fault_gap_ns=300 * MS, duration_ns=18 * S),
+            why_not="a link has to hold its answers while it is cut and let them go before it ends",
         ),
         _hunt(
             "topics",

@@ -53,6 +53,8 @@ class Hunt:
     faults: frozenset[Fault] = frozenset()
     changes: Mapping[str, object] = attrs.Factory(dict)
     seeds: int = SEEDS
+    swarm: int | None = None
+    """A seed of the whole swarm, whose worlds are longer: where small ones do not show it."""
     why_not: str = ""
     """Why these worlds do not show it."""
     elsewhere: str = ""

@@ -13,6 +13,7 @@ from paxos.learner import Learner
 from runtime.clients.clients import Clients
 from runtime.clients.gate import Gate
 from runtime.disk.log_server import LogServer
+from runtime.engine.engine import Engine
 from runtime.membership import local_records
 from runtime.membership.quorum_contact import QuorumContact
 from runtime.network.channel import Channel
@@ -21,10 +22,34 @@ from runtime.system.memory import ClientRoom
 from runtime.upkeep.damaged_batches import DamagedBatches
 from simulator.mutants.planting import Mutant, mutant
 from storage.log.log_writes import LogWrites
+from storage.log.wal import Wal
 
 _HEARD: Final = "return [node for node, (_, heard) in self._heard.items() if heard > oldest]"
 
 PLANTED: Final[Mapping[str, Mutant]] = {
+    "one-of-two-speaks-too-soon": mutant(
+        "ADR 39",
+        "one of two that votes again counts as a second copy at once",
+        (
+            rejoin.try_to_vote_again,
+            "replica.incomplete_to = rejoin.bar_of(members)",
+            "pass",
+        ),
+        tests="tests/paxos/changes/test_rejoin.py",
+    ),
+    "scrubs-what-is-not-written": mutant(
+        "damage",
+        "what is not in a file yet, because its disk hangs, is taken for damage",
+        (Wal.scrub_target, "if number > written >> OFFSET_BITS:", "if False:"),
+        (Wal.scrub_target, "if number == written >> OFFSET_BITS:", "if end is None:"),
+        tests="tests/storage/log/test_wal.py",
+    ),
+    "held-answers-are-contact": mutant(
+        "ADR 42",
+        "an answer that a link has held for seconds counts as contact of this moment",
+        (Engine.on_clock, "if 2 * error_ns < ANSWER_LASTS_NS:", "if True:"),
+        tests="tests/runtime/engine/test_contact_of_peers.py",
+    ),
     "records-stored-unread": mutant(
         "records are read",
         "batches are stored whose records nobody could read",

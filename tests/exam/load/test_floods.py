@@ -5,6 +5,7 @@ its usual time (`P99_MS_MIN` excepted, for the machine has other things to do as
 and O6 are in test_overload.py.
 """
 
+import contextlib
 import os
 import resource
 import socket
@@ -17,6 +18,7 @@ from typing import Final
 
 import pytest
 
+from runtime.clients import places
 from tests.broker.batches import batch
 from tests.cluster.scenery import FULL
 from tests.exam.load.flooded_node import (
@@ -35,7 +37,7 @@ from tests.exam.load.flooded_node import (
 from tests.runtime.test_node import Place
 from wire.apis import Request
 from wire.error_codes import ErrorCode
-from wire.messages import configs, fetch, membership, offsets, produce
+from wire.messages import configs, fetch, membership, metadata, offsets, produce
 
 pytestmark = pytest.mark.cluster
 
@@ -158,6 +160,29 @@ def test_O4_who_says_nothing_keeps_nobody_out(place: Place) -> None:
         assert not quiet.errors
         for probe in probes:
             probe.close()
+
+
+def test_O4_who_asked_once_keeps_nobody_out(place: Place) -> None:
+    """Connections that have asked once and rest hold all places, until they have rested for long
+    enough; then new clients get theirs, and who works keeps its own."""
+    with (
+        flooded(place, "limits.connections_max=60", "limits.connections_per_ip_max=60") as node,
+        Quiet(node.port) as quiet,
+    ):
+        quiet.until(10)
+        resting = 0
+        with contextlib.suppress(ConnectionError):
+            for at in range(100):
+                node.caller(f"127.0.0.{2 + at % 4}").ask(metadata.MetadataRequest([]), 9)
+                resting += 1
+        assert 40 < resting < 60, "all places are taken"
+        until = time.monotonic() + places.RESTED_NS / 1e9 + 2
+        while time.monotonic() < until:
+            quiet.until(1)
+        for _ in range(10):
+            assert node.metadata() == 1
+        quiet.until(USUAL)
+        assert not quiet.errors
 
 
 def test_O2_dear_requests_do_not_hold_up_the_others(place: Place) -> None:
