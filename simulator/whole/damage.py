@@ -83,6 +83,8 @@ class Damage(Strikes):
         far_ns *= self._chance.choice((-1, 1))
         self._note("wrong clock", host.me, far_ns)
         world.statistics["clocks far off"] += 1
+        # Without its directory, its next life would have a number below the last one.
+        host.may_be_refused |= far_ns < 0
         host.clock.step(world.loop.now_ns, far_ns)
         self._soon(8_000, partial(self._right_clock, host))
 
