@@ -239,9 +239,7 @@ def whole_refusal(
 ) -> Response | None:
     """An answer that has an error for the whole request; None where this version has none. Without
     one, an empty answer would be taken for the truth."""
-    answer: Any = APIS[header.api_key].response()
-    if isinstance(answer, metadata.MetadataResponse):
-        answer.brokers = known_brokers(broker)
+    answer = _empty_answer(broker, header)
     for field in fields_of(type(answer)):
         if field.name == "error_code" and field.spec.versions.has(header.api_version):
             _set_error(answer, error, text)
@@ -252,24 +250,29 @@ def whole_refusal(
     return None
 
 
-def refusal(
-    broker: Broker, header: RequestHeader, message: object, error: ErrorCode, text: str
-) -> Response | None:
-    """The answer that refuses a request, or everything that it names where there is no error for
-    the whole. None if it names nothing, so that nothing could be said."""
-    whole = whole_refusal(broker, header, error, text)
-    if whole is not None:
-        return whole
+def _empty_answer(broker: Broker, header: RequestHeader) -> Any:  # noqa: ANN401  a Response
     answer: Any = APIS[header.api_key].response()
     if isinstance(answer, metadata.MetadataResponse):
         answer.brokers = known_brokers(broker)
+    return answer
+
+
+def _name_all(
+    answer: Any,  # noqa: ANN401  a Response
+    header: RequestHeader,
+    message: object,
+    error: ErrorCode,
+    text: str,
+) -> bool:
+    """Refuse everything that the request names; False if it names nothing, so that nothing could be
+    said. Reads nothing that the loop changes."""
     refused = 0
     for named in NAMED[header.api_key]:
         items = named.refusals(message, error, text)
         if items:
             setattr(answer, named.answered, items)
             refused += len(items)
-    return cast(Response, answer) if refused else None
+    return refused > 0
 
 
 def _set_error(one: Any, error: int, text: str) -> None:  # noqa: ANN401
@@ -292,10 +295,16 @@ def known_brokers(broker: Broker) -> list[metadata.MetadataResponseBroker]:
 def refuse(broker: Broker, request: Request, error: ErrorCode, text: str, things: int) -> None:
     """Answer a decoded request with `error`. One that names nothing loses its connection."""
     header = request.header
+    whole = whole_refusal(broker, header, error, text)
+    if whole is not None:
+        request.reply.complete(encode_response(header, whole))
+        return
+    answer = _empty_answer(broker, header)  # here: it reads the registry
 
     def written() -> list[Buffer] | None:
-        answer = refusal(broker, header, request.message, error, text)
-        return None if answer is None else encode_response(header, answer)
+        if not _name_all(answer, header, request.message, error, text):
+            return None
+        return encode_response(header, answer)
 
     def done(frame: list[Buffer] | None) -> None:
         if frame is None:

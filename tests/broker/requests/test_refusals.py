@@ -3,12 +3,14 @@ connection. Nothing in the answer may say that something was done, or that somet
 """
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, Final
 
 import attrs
 import pytest
 
-from broker.requests.refusals import NAMED, whole_refusal
+from broker.requests.refusals import NAMED, refuse, whole_refusal
+from broker.requests.request import Request
 from tests.broker.fakes import FakeReply
 from tests.broker.hostile_list import AS_MANY_AS_FIT, _arrays, _filled, _frame
 from tests.broker.requests.test_hostile import sensible
@@ -17,7 +19,7 @@ from wire.apis import Api, ApiKey, RequestHeader, decode_response
 from wire.codec.schema import fields_of
 from wire.error_codes import ErrorCode
 from wire.framing import OVER_ROOM_BYTES, PREFIX_BYTES, FrameAssembler, FrameLimits
-from wire.messages import configs, offsets, produce, topics
+from wire.messages import configs, metadata, offsets, produce, topics
 
 LIMIT: Final = 64 * 1024
 LENGTH: Final = PREFIX_BYTES + 32 * 1024
@@ -187,3 +189,23 @@ def test_every_version_has_an_error_for_the_whole_or_for_what_is_named(world: Wo
         header = RequestHeader(api.key, version, 7, None, 0)
         if whole_refusal(broker, header, ErrorCode.INVALID_REQUEST, "why") is None:
             assert api.key in NAMED, f"{api.name} v{version}"
+
+
+def test_what_the_loop_changes_is_not_read_in_the_background(world: World) -> None:
+    """A long answer is written in another thread, while nodes come and go."""
+    submitted: list[Any] = []
+    registry = SimpleNamespace(nodes=dict(world[1].broker.registry.nodes))
+    background = SimpleNamespace(submit=lambda work, done: submitted.append((work, done)))
+    broker: Any = SimpleNamespace(registry=registry, background=background)
+    asked_for = [metadata.MetadataRequestTopic(name=f"t{at}") for at in range(1_000)]
+    reply: Any = FakeReply()
+    header = RequestHeader(ApiKey.METADATA, 12, 7, None, 0)
+    message = metadata.MetadataRequest(asked_for)
+    request = Request(header, message, memoryview(b""), True, CLIENT_HOST, reply)
+    refuse(broker, request, ErrorCode.INVALID_REQUEST, "why", len(asked_for))
+    registry.nodes = None
+    ((work, done),) = submitted
+    done(work())
+    answer: Any = decode_response(int(ApiKey.METADATA), 12, memoryview(reply.frame)[4:])
+    assert answer.brokers
+    assert {topic.error_code for topic in answer.topics} == {ErrorCode.INVALID_REQUEST}
