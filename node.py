@@ -478,6 +478,7 @@ class Node:
         self.engine.scrubber.stop()
         kept = self.upkeep.stop()
         if self.writer.stop() and kept:
+            self.local_records.close()
             self.disk.close()
 
 

@@ -146,7 +146,8 @@ class Shell:
         ):
             self._balance(now)
         if engine.takes_part:
-            self.joining.tick(now)
+            if self.local_records is None or self.local_records.admission_is_durable():
+                self.joining.tick(now)
             self.hosting.tick(now)
             self.meter.tick(now)
             self.broker.retention.tick(now)

@@ -19,6 +19,7 @@ from storage.disk.files import Disk, read_around, write_all
 from storage.disk.space import RESERVE_NAME
 from storage.errors import DirectoryRefused, DiskFull
 from storage.format import CLUSTER_BYTES_MAX, SEGMENT_SUFFIX
+from storage.lives import Lives, read_lives, write_lives
 
 IDENTITY_NAME: Final = "identity"
 IDENTITY_COPY_NAME: Final = "identity.copy"
@@ -47,7 +48,8 @@ class Identity:
     incarnation: Incarnation
     has_log: bool = False
     previous: Incarnation = INCARNATION_ZERO
-    """The incarnation that used the directory last, and wrote the log; 0 for an empty one."""
+    """The incarnation that was admitted with this directory last; the last one that started where
+    that is not known (storage.lives), and 0 for an empty directory."""
     damaged: tuple[str, ...] = ()
     """Which of the two files were damaged when this boot read them; it has replaced them."""
 
@@ -57,7 +59,8 @@ def boot(disk: Disk, cluster: str, node: NodeId, *, first: int = 1) -> Identity:
 
     The new incarnation is at least `first`, which the shell takes from the wall clock: a node that
     lost its directory, or got an old copy of it back, must not come back under an incarnation that
-    its peers or the log know, or an old Steal or lease would be taken for its own (R6, R11).
+    its peers or the log know, or an old Steal or lease would be taken for its own (R6, R11). Where
+    the clock was ahead once, the peers know better, and what they said is kept in `lives`.
 
     Raises:
         DirectoryLocked: another process uses the directory.
@@ -65,27 +68,34 @@ def boot(disk: Disk, cluster: str, node: NodeId, *, first: int = 1) -> Identity:
     """
     disk.lock()
     old, damaged = read_identity(disk)
+    lives = read_lives(disk)
     if old is None:
         previous = INCARNATION_ZERO
         old = Identity(cluster, node, previous)
     else:
-        previous = old.incarnation
+        previous = lives.admitted_before(old.incarnation)
         if (old.cluster, old.node) != (cluster, node):
             raise DirectoryRefused(
                 f"the data directory belongs to node {old.node} of cluster {old.cluster!r}; this is"
                 f" node {node} of cluster {cluster!r}: correct the configuration or the path"
             )
-    incarnation = Incarnation(max(previous + 1, first))
+    incarnation = Incarnation(max(old.incarnation, lives.above, first - 1) + 1)
     new = attrs.evolve(old, incarnation=incarnation, previous=previous, damaged=damaged)
+    lives = lives.started(incarnation, previous)
     try:
-        _write(disk, new)
+        _start(disk, lives, new)
     except DiskFull:
         if RESERVE_NAME not in disk.names():
             raise
         disk.remove(RESERVE_NAME)  # this is what the reserve is for
         disk.sync_directory()
-        _write(disk, new)
+        _start(disk, lives, new)
     return new
+
+
+def _start(disk: Disk, lives: Lives, new: Identity) -> None:
+    write_lives(disk, lives)  # first: it is about starts that `identity` names
+    _write(disk, new)
 
 
 def read_identity(disk: Disk) -> tuple[Identity | None, tuple[str, ...]]:

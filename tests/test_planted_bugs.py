@@ -44,7 +44,9 @@ from runtime.engine import forwarding as forwarded
 from runtime.engine.submission import Submitting
 from runtime.membership.admission import Admission
 from runtime.peers.large_lane import LargeLane
+from runtime.shell import Shell
 from simulator.mutants.planting import Edit, Mutant, Where, plant
+from storage import identity
 from storage.log.header_repair import repaired_header
 from storage.log.log_state import LogState
 from storage.log.log_writes import LogWrites
@@ -62,6 +64,7 @@ TASKS: Final = "tests/evenkeel/tasks/"
 CLIENT: Final = "tests/evenkeel/"
 LANE: Final = "tests/runtime/peers/test_large_lane.py::"
 MENDING: Final = "tests/storage/log/test_mending.py::"
+LIVES: Final = "tests/storage/test_lives.py::"
 BROKER: Final = "tests/broker/producers/test_batch_checks.py::"
 
 
@@ -83,6 +86,19 @@ BUGS: Final = {
         "tests/runtime/membership/test_admission.py::"
         "test_who_has_only_just_started_is_not_enough_while_others_may_come",
         (Admission._is_known, "or self._has_waited", "or True"),
+    ),
+    "23.5: a start that reached nobody is a directory's past": Row(
+        f"{LIVES}test_an_old_copy_stays_an_old_copy_however_often_it_starts",
+        (identity.boot, "lives.admitted_before(old.incarnation)", "old.incarnation"),
+    ),
+    "23.6: what peers know of later lives is forgotten": Row(
+        f"{LIVES}test_the_next_start_is_above_what_the_peers_know",
+        (identity.boot, "lives.above, ", ""),
+    ),
+    "23.5: a node registers before its disk knows that it was admitted": Row(
+        "tests/runtime/membership/test_keeping_node.py::"
+        "test_a_node_registers_only_a_life_that_its_disk_knows_to_be_admitted",
+        (Shell.tick, "or self.local_records.admission_is_durable()", "or True"),
     ),
     "22.2: all that is large is given to the socket at once": Row(
         f"{LANE}test_what_is_small_waits_for_one_large_message_at_most",

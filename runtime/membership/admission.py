@@ -54,6 +54,7 @@ from paxos.ids import INCARNATION_MAX, INCARNATION_ZERO, Incarnation, NodeId
 from paxos.quorum import quorum_size
 from storage.errors import DirectoryRefused
 from storage.format import Place
+from storage.lives import BELIEVED_MAX
 
 _LIFE: Final = struct.Struct(">QQQB")
 _VERDICT: Final = struct.Struct(">QBQ")
@@ -168,6 +169,8 @@ class Admission:
         self._first_look_ns: int | None = None
         self._has_waited = False
         self.forgetful = False
+        self.outlived_by: Incarnation | None = None
+        """A later life of this node that the peers know: the next start must begin above it."""
         self.settled = self._is_known()
         """Admitted, or durably non-voting: this node may take part."""
 
@@ -348,8 +351,18 @@ class Admission:
         if verdict.judgement is Judgement.FORGETFUL:
             self.forgetful = True
             return
-        raise DirectoryRefused(
-            f"node {node} knows incarnation {verdict.known} of this node, and this is "
-            f"{self.incarnation}: the directory is an old copy, or the clock was set back. Set "
-            "the clock right and start again; the node then learns from its peers"
+        raise DirectoryRefused(self._outlived(node, verdict.known))
+
+    def _outlived(self, node: NodeId, known: Incarnation) -> str:
+        """Keep the number for the next start, if it leaves room for later ones; what to do."""
+        story = (
+            f"node {node} knows incarnation {known} of this node, and this is {self.incarnation}: "
+            "the directory is an old copy or empty, and the clock was ahead once or is behind now. "
+        )
+        if known > BELIEVED_MAX:
+            return f"{story}That number cannot be right: look for what is wrong with node {node}"
+        self.outlived_by = known
+        return (
+            f"{story}Check the clock and start again: the node then begins a later life and learns "
+            "from its peers"
         )

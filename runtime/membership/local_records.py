@@ -1,10 +1,13 @@
-"""What a node writes down beside its log: whom it has witnessed, and evidence; and what it finds
-there when it starts: the same, and an operator's order."""
+"""What a node writes down beside its log: whom it has witnessed, that it was admitted, which life
+the next one must follow, and evidence; and what it finds there when it starts: the same, and an
+operator's order."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
+
+import attrs
 
 from balancer.registry.registry import Registry
 from paxos.changes import rejoin
@@ -21,6 +24,7 @@ from storage.errors import DiskFull, StorageError
 from storage.evidence import keep_evidence
 from storage.format import Place
 from storage.identity import Identity
+from storage.lives import Lives, read_lives, write_lives
 from storage.log.wal import Wal
 from storage.witness import read_witness, write_witness
 
@@ -36,27 +40,59 @@ class LocalRecords:
         self._journal = journal
         self._busy = False
         self._written = read_witness(disk)
+        self._lives = read_lives(disk)
         self.admission: Admission | None = None
+        self._admission_noted = self._full = False
+
+    def admission_is_durable(self) -> bool:
+        """Whether the disk says that this life was admitted; called while this node takes part.
+
+        Only then may the node register: what the registry knows must be in the directory's past at
+        the next start (storage.lives).
+        """
+        admission = self.admission
+        if admission is None or self._admission_noted:
+            return True
+        if not self._busy and not self._full:
+            lives = self._lives.started(admission.incarnation, admission.incarnation)
+            self._write(partial(write_lives, self._disk, lives), partial(self._admitted, lives))
+        return False
+
+    def _admitted(self, lives: Lives) -> None:
+        self._lives, self._admission_noted = lives, True
 
     def tick(self) -> None:
         """Now and then: a second of a peer's log is what may be unknown after a failure of all."""
-        if self.admission is None or self._busy:
+        self._full = False
+        admission = self.admission
+        if admission is None or self._busy:
             return
-        seen = self.admission.witnessed
+        seen = admission.witnessed
         if seen != self._written:
-            self._busy = True
-            work = partial(write_witness, self._disk, seen)
-            self._worker.submit(work, lambda _: self._noted(seen), self._not_noted)
+            self._write(partial(write_witness, self._disk, seen), partial(self._noted, seen))
+
+    def _write(self, work: Callable[[], None], written: Callable[[], None]) -> None:
+        def done(_: None) -> None:
+            self._busy = False
+            written()
+
+        self._busy = True
+        self._worker.submit(work, done, self._not_written)
 
     def _noted(self, seen: dict[NodeId, tuple[Incarnation, Place]]) -> None:
-        self._busy = False
         self._written = seen
 
-    def _not_noted(self, error: StorageError) -> None:
+    def _not_written(self, error: StorageError) -> None:
         if not isinstance(error, DiskFull):
             raise error
-        self._busy = False
-        self._journal.debug("witness not written", reason=str(error))
+        self._busy, self._full = False, True  # again at the next tick
+        self._journal.debug("local records not written", reason=str(error))
+
+    def close(self) -> None:
+        """The worker has ended, and so has the loop: note which life the next one must follow."""
+        outlived_by = None if self.admission is None else self.admission.outlived_by
+        if outlived_by is not None:
+            write_lives(self._disk, attrs.evolve(self._lives, above=outlived_by))
 
     def keep_evidence(self, group: GroupId) -> None:
         def kept(name: str) -> None:

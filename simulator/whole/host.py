@@ -24,7 +24,7 @@ from simulator.environment.loop import Loop
 from simulator.whole.disk import SimDisk
 from simulator.whole.machine import Lan, SimListening, SimMachine
 from simulator.whole.process import NS_PER_S, Process, SimThread
-from storage.errors import StorageError
+from storage.errors import DirectoryRefused, StorageError
 
 TICK_NS: Final = 20 * MS
 NEVER: Final = 1 << 62
@@ -193,10 +193,17 @@ class Host:
         self.node, self.served = node, True
         if node.shell.removed:
             self._removed()
-        left = self._serve(node, process, machine, thread)
+        try:
+            left = self._serve(node, process, machine, thread)
+        except DirectoryRefused:
+            self._close(node)
+            raise
+        self._close(node)
+        process.loop.at(process.now_ns(), self._exited, self.life, left)
+
+    def _close(self, node: Node) -> None:
         self.node = None  # from here on it may wait for its disk
         node.close()
-        process.loop.at(process.now_ns(), self._exited, self.life, left)
 
     def _serve(self, node: Node, process: Process, machine: SimMachine, thread: SimThread) -> int:
         """Until it has been told to stop and has drained; how many masters are left."""

@@ -14,6 +14,7 @@ from runtime.membership.admission import WAIT_FOR_OTHERS_NS, Admission, Judgemen
 from runtime.membership.handshake import RefusalReason
 from storage.disk.memory import MemoryDisk
 from storage.errors import DirectoryRefused
+from storage.lives import BELIEVED_MAX
 from storage.witness import Witnessed, read_witness, write_witness
 from tests.runtime.engines import Member, Net
 from tests.runtime.links import World
@@ -364,6 +365,21 @@ def test_a_used_incarnation_must_not_run() -> None:
     answer(admission, 2, Judgement.OUTDATED)
     with pytest.raises(DirectoryRefused, match="knows incarnation 150 of this node"):
         answer(admission, 2, Judgement.OUTDATED)
+    assert admission.outlived_by == 150, "the next start begins above it"
+
+
+def test_a_number_that_leaves_no_room_for_later_lives_is_not_kept() -> None:
+    admission = asking(99)
+    known = Incarnation(BELIEVED_MAX + 1)
+    for _ in range(2):
+        admission.asked(NodeId(2))
+        said = Verdict(admission.incarnation, Judgement.OUTDATED, known)
+        if admission.doubted:
+            with pytest.raises(DirectoryRefused, match="look for what is wrong with node 2"):
+                admission.on_verdict(NodeId(2), said)
+        else:
+            admission.on_verdict(NodeId(2), said)
+    assert admission.outlived_by is None
 
 
 def test_two_old_copies_of_three_are_known_by_the_disk_of_the_third() -> None:

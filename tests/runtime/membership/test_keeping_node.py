@@ -11,10 +11,11 @@ from node import Node
 from paxos.ids import BALLOT_ZERO, GroupId, Incarnation, NodeId
 from paxos.messages import Progress
 from paxos.step import Step
-from runtime.membership.admission import Judgement, Life
+from runtime.membership.admission import Judgement, Life, Verdict
 from storage.errors import DirectoryRefused
 from storage.evidence import evidence_name
 from storage.format import segment_name
+from storage.lives import read_lives
 from storage.unsafe_recovery import UNSAFE_NAME
 from tests.runtime.one_node import one_node, run_until
 
@@ -57,6 +58,26 @@ def test_a_log_that_differs_is_told_and_kept(tmp_path: Path) -> None:
         assert not replica.can_vote()
         folder = tmp_path / "data" / evidence_name(group)
         run_until(node, lambda: (folder / segment_name(1)).exists())
+
+
+def test_a_life_that_the_peers_know_to_be_later_is_followed_by_a_still_later_one(
+    tmp_path: Path,
+) -> None:
+    """World 732: a life begun by a clock 15 hours ahead, then an old copy of the directory."""
+    with one_node(tmp_path, peers=(1, 2)) as node:
+        mine = node.multi.incarnation
+        known = Incarnation(mine + 54_000)
+        outdated = Verdict(mine, Judgement.OUTDATED, known)
+        assert node.engine.life(PEER) is not None, "it asks"
+        node.engine.on_verdict(PEER, outdated)
+        assert node.engine.life(PEER) is not None, "once may be wrong"
+        with pytest.raises(DirectoryRefused, match="Check the clock and start again"):
+            node.engine.on_verdict(PEER, outdated)
+    with one_node(tmp_path, peers=(1, 2)) as node:
+        assert node.multi.incarnation == known + 1
+        told = node.engine.life(PEER)
+        assert told is not None
+        assert told.previous < known, "the peers must not take it for the directory they know"
 
 
 # -- a node that is a cluster of its own ----------------------------------------------------------
@@ -103,3 +124,11 @@ def test_who_is_alone_refuses_damage_until_it_is_ordered_to_go_on_without(
         ready(node)
         assert {"before", "after", "later"} <= set(node.registry.topics)
     assert cli.run(recover) == 1, "all groups vote"
+
+
+def test_a_node_registers_only_a_life_that_its_disk_knows_to_be_admitted(tmp_path: Path) -> None:
+    """Otherwise the directory would be told at its next start that it is an old copy."""
+    with one_node(tmp_path) as node:
+        me = node.multi.incarnation
+        run_until(node, lambda: NodeId(1) in node.registry.nodes)
+        assert dict(read_lives(node.disk).starts)[me] == me
