@@ -19,6 +19,7 @@ from paxos.learner import Learner
 from paxos.lease import Lease
 from paxos.messages import Accept, Commit, Prepare, Promise, StealAbort
 from paxos.proposer import Proposer, Role
+from paxos.quorum import is_quorum
 from paxos.state.handover import Handover, Stage
 from paxos.state.membership import Change
 from paxos.state.peers import Peer
@@ -158,9 +159,10 @@ class Core:
         )
 
     def can_vote(self) -> bool:
-        """Whether we may promise and vote: not while rejoining or in doubt, nor before a quorum,
-        counting us, has told us what it remembers of us (ADR 4), nor with a gap (ADR 46)."""
-        known = len(self.verified) + 1 > len(self.members) // 2 or self.members == (self.me,)
+        """Whether we may promise and vote: not while rejoining or in doubt, nor before a quorum of
+        the present members, counting us, has told us what it remembers of us (ADR 4), nor with a
+        gap (ADR 46)."""
+        known = is_quorum((*self.verified, self.me), self.members)
         at_odds = self.rejoin is not None or self.doubt or self.alleged
         return known and not at_odds and not self.has_gap()
 

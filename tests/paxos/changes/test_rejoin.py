@@ -123,6 +123,19 @@ def test_who_may_have_forgotten_answers_nobody_else_either() -> None:
     assert one.give(2, RejoinAsk(GROUP, one.replica.incarnation)).after
 
 
+def test_who_was_verified_by_members_that_have_left_is_not_verified() -> None:
+    """A quorum of the new members may hold a promise that this log has lost, and the members before
+    them know nothing of it."""
+    one = member(verified=False)
+    one.give(1, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO, LIFE))
+    assert one.replica.can_vote()
+    one.replica.members = (NodeId(0), NodeId(3), NodeId(4))
+    assert not one.replica.can_vote()
+    assert not one.give(3, Prepare(GROUP, ballot(10, 3), Slot(1))).after
+    one.give(4, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO, LIFE))
+    assert one.replica.can_vote()
+
+
 def test_an_answer_covers_what_was_proposed_and_voted() -> None:
     one = member()
     one.lead()
