@@ -416,6 +416,11 @@ def why_no_master(group: GroupId, replica: Replica | None) -> str:
     text = f"group {group} has no master yet"
     if replica is not None and replica.rejoin is None and replica.has_gap():
         first, last = replica.learner.applied + 1, replica.proven
+        if replica.members == (replica.me,):
+            return (
+                f"{text}: this node's log has lost entries between {first} and {last}, and no "
+                'other node has them (docs/operations.md, "Recovering with a loss")'
+            )
         return f"{text}: this node learns again what its log has lost between {first} and {last}"
     if replica is None or replica.rejoin is None:
         return text

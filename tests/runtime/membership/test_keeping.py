@@ -161,3 +161,14 @@ def test_who_waits_for_others_says_for_whom() -> None:
     assert why_no_master(GROUP, None) == "group 1 has no master yet"
     assert why_no_master(GROUP, member().replica) == "group 1 has no master yet"
     assert "(0 have; not: 1, 2;" in why_no_master(GROUP, silent(3).replica)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told"), [(3, "learns again what its log has lost"), (1, "no other node has them")]
+)
+def test_whoever_has_lost_entries_says_whether_somebody_else_has_them(
+    nodes: int, told: str
+) -> None:
+    one = member(nodes=nodes)
+    one.replica.proven = Slot(4)
+    assert told in why_no_master(GROUP, one.replica)
