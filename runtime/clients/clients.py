@@ -43,6 +43,8 @@ HELD_PROGRESS_BYTES: Final = 64 * 1024
 SENT_AHEAD_BYTES: Final = 4 * 1024 * 1024
 """What a client's socket holds that has not reached us: Linux lets it grow to so much."""
 REQUEST_NOT_FINISHED_S: Final = 30.0
+"""A request that comes slowly goes on as long as HELD_PROGRESS_BYTES of it come in each such time:
+10 MB over a link of 1 Mbit/s take 80 s."""
 ANSWER_NOT_READ_S: Final = 60.0
 """A client that takes nothing of what it asked for keeps its answers in our memory."""
 REFUSALS_LOGGED_EVERY_S: Final = 1.0
@@ -115,7 +117,10 @@ class Client:
         self.active_boot_ns = 0
         """When a request came last; like the next two it is as exact as housekeeping is often."""
         self.unfinished_boot_ns = 0
-        """When a request was first seen unfinished; older than `active` where that was another."""
+        """When a request was first seen unfinished, or had come on well; older than `active` where
+        that was another."""
+        self.unfinished_received = 0
+        """How much had been received then."""
         self.unread_boot_ns = 0
         self.sent_seen = -1
 
@@ -299,16 +304,18 @@ class Client:
             return "it does not read its answers"
         if self.paused or not channel.partial_bytes:
             self.unfinished_boot_ns = 0
-        elif self.unfinished_boot_ns <= self.active_boot_ns:
-            self.unfinished_boot_ns = now
+        elif (
+            self.unfinished_boot_ns <= self.active_boot_ns
+            or channel.received_bytes - self.unfinished_received >= HELD_PROGRESS_BYTES
+        ):
+            self.unfinished_boot_ns, self.unfinished_received = now, channel.received_bytes
         elif now - self.unfinished_boot_ns > REQUEST_NOT_FINISHED_S * 1e9:
             return "a request was not finished in time"
         if not self.has_sent and now - self.opened_boot_ns > FIRST_REQUEST_S * 1e9:
-            return (
-                "it has not asked anything"
-                if not channel.partial_bytes
-                else ("a request was not finished in time")
-            )
+            if not channel.partial_bytes:
+                return "it has not asked anything"
+            if channel.received_bytes < HELD_PROGRESS_BYTES:
+                return "a request was not finished in time"
         waits = self.queue or channel.unsent_bytes or channel.partial_bytes
         return "idle" if not waits and now - self.active_boot_ns > idle_ns else ""
 

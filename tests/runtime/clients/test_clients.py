@@ -14,6 +14,7 @@ from paxos.ids import MS
 from runtime.clients.clients import (
     ANSWER_NOT_READ_S,
     FAULTS_LOGGED_PER_S,
+    HELD_PROGRESS_BYTES,
     REQUEST_NOT_FINISHED_S,
     UNANSWERED_BYTES_MAX,
     UNANSWERED_MAX,
@@ -502,6 +503,30 @@ def test_half_a_request_is_not_waited_for_for_ever(harness: Harness) -> None:
         client.sendall(b"x")
         harness.settle()
     harness.pass_seconds(1)
+    assert harness.reasons() == ["a request was not finished in time"]
+
+
+@pytest.mark.parametrize("before", [b"", frame(b"fetch")])
+def test_a_large_request_over_a_slow_link_comes_to_its_end(harness: Harness, before: bytes) -> None:
+    """It comes on all the time, and a client whose connection is closed begins it anew."""
+    client = harness.connect()
+    client.sendall(before)
+    piece, pieces = bytes(HELD_PROGRESS_BYTES), 4
+    client.sendall(frame(piece * pieces)[:4])
+    for _ in range(pieces):
+        assert harness.clients.connections
+        harness.pass_seconds(REQUEST_NOT_FINISHED_S - 2)
+        client.sendall(piece)
+        harness.settle()
+    harness.until_asked(2 if before else 1)
+    assert harness.clients.connections
+
+
+def test_a_large_request_that_stops_coming_is_not_waited_for(harness: Harness) -> None:
+    client = harness.connect()
+    client.sendall(frame(bytes(4 * HELD_PROGRESS_BYTES))[: 2 * HELD_PROGRESS_BYTES])
+    harness.settle()
+    harness.pass_seconds(2 * REQUEST_NOT_FINISHED_S + 5)
     assert harness.reasons() == ["a request was not finished in time"]
 
 
