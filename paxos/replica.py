@@ -220,8 +220,10 @@ class Replica(Live):
         before = self.learner.applied
         for offset, entry in enumerate(message.entries):
             self.learn(now, Slot(message.start + offset), entry, step)
-        # A duplicate teaches nothing and must not make us ask, or questions would multiply.
-        if self.learner.applied > before and reached < self.peer(sender).applied:
+        if self.learner.applied == before:
+            return  # a duplicate must not make us ask, or questions would multiply
+        asking.was_taught(self, now)
+        if reached < self.peer(sender).applied:
             asking.ask_to_learn(self, now, sender, step)  # it has more
 
     def _on_progress(self, now: Now, sender: NodeId, message: Progress, step: Step) -> None:

@@ -17,6 +17,11 @@ def ask_to_learn(replica: Live, now: Now, node: NodeId, step: Step) -> None:
         step.before.append(Send(node, Learn(replica.group, replica.learner.applied)))
 
 
+def was_taught(replica: Live, now: Now) -> None:
+    """An answer had entries for us: the next gap need not wait until this question times out."""
+    replica.learn_at = now.boot_ns
+
+
 def ask_what_they_remember(replica: Live, now: Now, step: Step) -> None:
     """Ask each peer whose answer we still need, unless one is outstanding."""
     patience_ns = replica.timing.learn_timeout_ns

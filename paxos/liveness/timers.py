@@ -95,6 +95,7 @@ def _progress_and_learning(replica: Live, now: Now, step: Step) -> None:
         rejoin.tick_allegations(replica, now, step)
         rejoin.tick_gap(replica, now, now.boot_ns - replica.standstill.since, step)
         asking.ask_what_they_remember(replica, now, step)
+    replica.standstill.look(now.boot_ns, replica.learner)
     if now.boot_ns >= replica.learn_at and _gap_needs_values(replica, now):
         _learn_from_somebody(replica, now, step)
 
@@ -102,7 +103,6 @@ def _progress_and_learning(replica: Live, now: Now, step: Step) -> None:
 def _gap_needs_values(replica: Live, now: Now) -> bool:
     """Slots that are chosen and not applied are usual for a moment: we have voted, and the Commit
     is coming. Ask for values if a vote is missing, or if nothing has moved for long."""
-    replica.standstill.look(now.boot_ns, replica.learner)
     stalled_ns = now.boot_ns - replica.standstill.since
     return replica.learner.behind and (
         replica.vote_missing or stalled_ns > replica.timing.learn_patience_ns

@@ -87,6 +87,19 @@ def test_the_next_question_follows_the_answer() -> None:
     assert asked(step) == [(node, 128)]
 
 
+def test_the_next_gap_does_not_wait_for_the_time_out_of_an_answered_question() -> None:
+    """A node that was just added missed the entries before its first Accept, and asked for them
+    0.8 s after the last answer: at leases of 0.8 s it knew no master (worlds 76 and 316)."""
+    one = behind()
+    (node,) = [node for node in (A, B) if one.replica.peer(node).asked]
+    one.give(node, Learned(GROUP, Slot(1), (NOOP,) * 900))
+    one.give(1, says(901))
+    waited_ms = 0
+    while not asked(one.tick()):
+        waited_ms += 20
+    assert waited_ms <= one.replica.timing.learn_patience_ns // MS + 20
+
+
 def test_who_has_nothing_for_us_has_answered() -> None:
     for nothing in (says(0), Trimmed(GROUP, Slot(1), Slot(0))):
         one = behind()
