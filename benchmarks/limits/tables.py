@@ -37,12 +37,12 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _notes(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    yield "share: product by bare, median of the pairs of rounds, from least to most"
+    yield "share: product divided by bare, median of the pairs of rounds, least - greatest"
     yield "us: CPU time of all three servers"
-    yield "consume: there is no bare append beside it, only the loopback"
+    yield "consume: no bare append is beside it, only the loopback"
     noisy = max((outcome.others_share for outcome in outcomes), default=0.0)
     if noisy > OTHERS_WORTH_TELLING:
-        yield f"others took up to {noisy:.0%} of this machine, the side at rest included"
+        yield f"other processes took up to {noisy:.0%} of this machine, the idle side included"
 
 
 def markdown(outcomes: Sequence[Outcome], context: Mapping[str, Any]) -> str:

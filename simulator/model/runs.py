@@ -1,7 +1,7 @@
 """What `make model` runs: every model with its bounds, and every rule taken away.
 
 A run is a source file, its bounds (compiled in, so that states stay small) and the rules it is
-without. The bounds are those of protocol.md section 7, or contain them; docs/model.md says how.
+without. The bounds contain those of the models that the design began with (docs/model.md).
 """
 
 from collections.abc import Iterator, Mapping

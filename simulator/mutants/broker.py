@@ -329,7 +329,7 @@ GROUPS: Final[Mapping[str, Mutant]] = {
         "R14",
         "a coordinator answers though another may have taken its place",
         (ConsumerGroups._answer, "same and not self._groups.acting(tenure.group)", "False"),
-        tests="tests/broker/groups/test_consumer_groups.py",
+        tests="tests/broker/groups/test_coordinator_moves.py",
     ),
     "let-in-at-once": _mutant(
         "R16",

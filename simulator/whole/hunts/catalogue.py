@@ -415,7 +415,7 @@ HUNTS: Final[Mapping[str, Hunt]] = dict(
 
 NOT_PLANTED: Final[Mapping[str, str]] = {
     "22.2, large messages hold up leases": "links have no bandwidth in these worlds: "
-    "`tests/runtime/peers`, `tests/exam/test_order.py`",
+    "`tests/runtime/peers`, `tests/exam/load/test_order.py`",
     "22.8, the client library; 22.9, hollow tests": "worlds run nodes, not the library: "
     "`tests/test_planted_bugs.py`",
     "22.11, KIP-848 commits under an older epoch": "no member of that kind is in these worlds: "
