@@ -1,8 +1,8 @@
 """What can be wrong with a history, by name, and the report that collects it.
 
-The names are those of `jepsen.tests.kafka` where it has one (docs/history.md lists where each comes
-from). An anomaly is *bad*: no log shows this to anybody; *allowed*: Kafka's promises do not exclude
-it, here; or a mere *report*.
+The names are those of `jepsen.tests.kafka` if it has one (docs/history.md lists where each comes
+from). An anomaly has one of three verdicts. *Bad*: no log shows this to anybody. *Allowed*: Kafka's
+guarantees do not exclude it here. *Report*: for information only.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ import attrs
 from history.record import Key, Outcome
 
 EXAMPLES_MAX: Final = 5
-"""Of each anomaly this many are described; the others are counted."""
+"""So many cases of each anomaly are described; the others are only counted."""
 DETAIL_CHARS_MAX: Final = 300
 
 
@@ -50,30 +50,30 @@ class Anomaly(StrEnum):
 MEANING: Final[Mapping[Anomaly, str]] = {
     Anomaly.INCONSISTENT_OFFSETS: "one offset of a key was seen with two values",
     Anomaly.DUPLICATE: "one value was seen at two offsets",
-    Anomaly.LOST_WRITE: "acknowledged, passed over by readers, and read by nobody",
-    Anomaly.UNSEEN: "acknowledged, and read by nobody by the end",
+    Anomaly.LOST_WRITE: "acknowledged, below the highest offset that was read, and never read",
+    Anomaly.UNSEEN: "acknowledged, and not read by the end",
     Anomaly.LOST_PREFIX: "the beginning of a key's log is missing",
     Anomaly.LOST_MIDDLE: "something between the first and the last message read is missing",
     Anomaly.LOST_POSTFIX: "the end of a key's log is missing",
     Anomaly.LOST_ON_READER: "a reader that read to the end did not get it",
-    Anomaly.LOST_ON_NODE: "it is missing in what one node keeps",
-    Anomaly.G1A: "a value whose send surely failed was read",
-    Anomaly.UNEXPECTED: "a value that nobody sent was read",
+    Anomaly.LOST_ON_NODE: "it is missing from one node's copy of the log",
+    Anomaly.G1A: "a value whose send certainly failed was read",
+    Anomaly.UNEXPECTED: "a value that was never sent was read",
     Anomaly.RECOVERED: "a send of unknown outcome had happened",
-    Anomaly.POLL_SKIP: "a reader jumped over an offset that exists",
+    Anomaly.POLL_SKIP: "a reader skipped an offset that exists",
     Anomaly.INT_POLL_SKIP: "the same within one poll",
     Anomaly.NONMONOTONIC_POLL: "a reader went back or repeated itself",
     Anomaly.INT_NONMONOTONIC_POLL: "the same within one poll",
     Anomaly.NONMONOTONIC_SEND: "a later send of one process got a lower offset",
-    Anomaly.REALTIME_ORDER: "a send got an offset not above one known before it began",
-    Anomaly.REALTIME_LAG: "a reader was behind what was already known; the worst",
-    Anomaly.STALE_OFFSETS: "the end of a log was told to be below what was known before",
+    Anomaly.REALTIME_ORDER: "a send got an offset that is not above one known before it began",
+    Anomaly.REALTIME_LAG: "a reader was behind what was already known; the worst case",
+    Anomaly.STALE_OFFSETS: "ListOffsets returned an end of a log below an offset known before",
     Anomaly.OFFSETS_BACK: "the first or the last offset of a log went back",
-    Anomaly.COMMITTED_BACK: "a group was told an offset it had left behind, or never committed",
+    Anomaly.COMMITTED_BACK: "a consumer group read an offset it had overwritten or not committed",
     Anomaly.DIVERGED: "two replicas' logs differ up to one slot",
-    Anomaly.TWO_MASTERS: "two nodes claim one epoch of a group",
+    Anomaly.TWO_MASTERS: "two nodes claim one epoch of a Paxos group",
     Anomaly.STUCK: "a process sent after everything was healed, and nothing was acknowledged",
-    Anomaly.REUSED_VALUE: "two sends have one value: the workload is broken",
+    Anomaly.REUSED_VALUE: "two sends have the same value: the workload is broken",
 }
 
 
@@ -96,7 +96,7 @@ class Finding:
 
 @attrs.define
 class Tally:
-    """How often one anomaly was found with one verdict, and the first few times."""
+    """How often one anomaly was found with one verdict, and the first few cases."""
 
     count: int = 0
     examples: list[Finding] = attrs.Factory(list)
@@ -104,7 +104,7 @@ class Tally:
 
 @attrs.define
 class Report:
-    """Clean where nothing bad was found in a history that says something."""
+    """The anomalies of a history by verdict, and figures about it; clean if none is bad."""
 
     tallies: dict[tuple[Anomaly, Verdict], Tally] = attrs.Factory(dict)
     sent: dict[Outcome, int] = attrs.Factory(lambda: dict.fromkeys(Outcome, 0))
@@ -125,7 +125,7 @@ class Report:
 
     @property
     def counts(self) -> dict[Anomaly, int]:
-        """The bad ones."""
+        """How often each bad anomaly was found."""
         return self.with_verdict(Verdict.BAD)
 
     def with_verdict(self, verdict: Verdict) -> dict[Anomaly, int]:
@@ -135,7 +135,7 @@ class Report:
 
     @property
     def findings(self) -> list[Finding]:
-        """The examples, the bad ones first."""
+        """All examples, bad ones first."""
         return [one for _, _, tally in self._in_order() for one in tally.examples]
 
     def _in_order(self) -> Iterator[tuple[Anomaly, Verdict, Tally]]:
@@ -145,7 +145,7 @@ class Report:
                     yield anomaly, verdict, tally
 
     def summary(self) -> str:
-        """The verdict for a person, one line per kind of anomaly with its examples below."""
+        """The result for people: one line per anomaly, with its examples below."""
         recovered = self.with_verdict(Verdict.REPORT).get(Anomaly.RECOVERED, 0)
         lines = [
             f"{self.sent[Outcome.OK]:,} acknowledged, {self.sent[Outcome.INFO]:,} unknown "
@@ -155,13 +155,13 @@ class Report:
         for anomaly, verdict, tally in self._in_order():
             if verdict == Verdict.REPORT:
                 continue
-            said = "" if verdict == Verdict.BAD else f" ({verdict})"
-            lines.append(f"{tally.count} x {anomaly}{said}: {MEANING[anomaly]}")
+            note = "" if verdict == Verdict.BAD else f" ({verdict})"
+            lines.append(f"{tally.count} x {anomaly}{note}: {MEANING[anomaly]}")
             lines += [f"  {one.key}: {one.detail}" for one in tally.examples]
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """For programs: everything `summary` says, and the reports."""
+        """The result for programs: everything in `summary`, and the reports."""
         return {
             "clean": self.clean,
             "records": self.records,

@@ -1,11 +1,11 @@
-"""Could logs have shown this to them? The checker for histories.
+"""The checker for histories: could logs have shown this to the clients?
 
-The anomalies are those of `jepsen.tests.kafka` (Jepsen's Redpanda and Kafka analyses) and a few of
-its relatives: no model of the system, only rules that hold for every key that is one log. A
+The anomalies are those of `jepsen.tests.kafka` (Jepsen's Redpanda and Kafka analyses) and a few
+related ones: no model of the system, only rules that hold for every key that is one log. A
 `drained` reader stands for Jepsen's final phase: it must have seen every message below its
-position, so a value lost from one replica's log is found even though another reader saw it.
+position, so a value lost from one replica's log is found even if another reader saw it.
 
-What is not here needs transactions: precommitted reads and the cycles of Elle (G0, G1c).
+Not covered are the anomalies of transactions: precommitted reads, and Elle's cycles (G0, G1c).
 
 One pass collects the records by key; then every key is checked by itself, since no order holds
 between logs. `sends`, `readers` and `places` hold the rules.
@@ -24,7 +24,7 @@ _OF_READERS = frozenset({Op.POLL, Op.ASSIGN, Op.SUBSCRIBE, Op.DRAINED})
 
 
 def check(history: Iterable[Record], options: Options | None = None) -> Report:
-    """Look for every anomaly; the report is clean exactly where nothing bad was found."""
+    """Look for every anomaly; the report is clean if and only if nothing bad was found."""
     options = options or Options()
     report = Report()
     by_key: dict[Key, list[Record]] = defaultdict(list)
@@ -49,7 +49,7 @@ def check(history: Iterable[Record], options: Options | None = None) -> Report:
 
 
 def _know(key: Key, records: list[Record], report: Report) -> Known:
-    """Sort the records of one key by who needs them, and place what was seen in its log."""
+    """Sort the records of one key by the rules that need them; put the values at their offsets."""
     known = Known(key)
     for record in records:
         if record.op == Op.SEND:
@@ -67,11 +67,11 @@ def _know(key: Key, records: list[Record], report: Report) -> Known:
     return known
 
 
-# -- faults, and what happens meanwhile -----------------------------------------------------------
+# -- faults, and what happens during them ---------------------------------------------------------
 
 
 def _progress(every_send: list[Record], trouble: Trouble, report: Report) -> None:
-    """After the last healing, everybody who still sends gets something acknowledged."""
+    """After the last healing, every process that still sends gets something acknowledged."""
     healed_ns = trouble.healed_ns()
     tried: dict[str, Record] = {}
     served: set[str] = set()
@@ -89,7 +89,7 @@ def _progress(every_send: list[Record], trouble: Trouble, report: Report) -> Non
 
 
 def _lag(known: Known, options: Options, trouble: Trouble, report: Report) -> None:
-    """How long a poll was behind: since when was there known to be something it did not get?"""
+    """How far polls were behind: for how long had something been known that they did not get?"""
     worst: tuple[int, str] = 0, ""
     for poll in known.last_of_each_poll():
         reached = poll.offset if poll.value is not None else poll.offset - 1

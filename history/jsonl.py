@@ -1,7 +1,7 @@
-"""A history as JSON lines: one record a line, in UTF-8. docs/history.md describes it.
+"""A history as JSON lines: one record per line, in UTF-8. docs/history.md describes it.
 
-Lines in, records out: whoever has the lines in a file, a socket or a table of Spark uses the same.
-What is read is not trusted: a line that is no record is an error that names the line.
+Lines in, records out: the same functions serve a file, a socket and a Spark table. The input is not
+trusted: a line that is not a record is an error that names the line.
 """
 
 import json
@@ -14,7 +14,7 @@ from history.record import NO_KEY, UNKNOWN, Key, Op, Outcome, Record, problem
 
 LINE_BYTES_MAX: Final = 1024 * 1024
 RECORDS_MAX: Final = 20_000_000
-"""The checker holds a history in memory: about 400 bytes a record."""
+"""The checker holds a history in memory: about 400 bytes per record."""
 _FIELDS: Final = frozenset(field.name for field in attrs.fields(Record))
 _REQUIRED: Final = frozenset({"op", "process"})
 
@@ -22,11 +22,11 @@ _T = TypeVar("_T")
 
 
 class HistoryError(ValueError):
-    """This is not a history; the message says where and why."""
+    """The input is not a history; the message says where and why."""
 
 
 def line_of(record: Record) -> str:
-    """One line, with its end; what is as always is left out."""
+    """One line, with its newline; fields at their defaults are left out."""
     line: dict[str, Any] = {"op": record.op, "process": record.process}
     if record.key != NO_KEY:
         line["key"] = record.key
@@ -46,7 +46,7 @@ def records_of(lines: Iterable[bytes], name: str) -> Iterator[Record]:
     """The records of the file `name`, line by line.
 
     Raises:
-        HistoryError: with the line that is not a record.
+        HistoryError: a line is not a record, or there are too many; with the line's number.
     """
     for number, line in enumerate(lines, start=1):
         if number > RECORDS_MAX:
@@ -58,9 +58,11 @@ def records_of(lines: Iterable[bytes], name: str) -> Iterator[Record]:
 
 
 def record_of(line: bytes) -> Record:
-    """Raises:
-    ValueError, TypeError: the line is no record.
-    RecursionError: it is nested as no record is.
+    """Parse one line.
+
+    Raises:
+        ValueError, TypeError: the line is not a record.
+        RecursionError: its JSON is nested too deeply.
     """
     if len(line) > LINE_BYTES_MAX:
         raise ValueError(f"longer than {LINE_BYTES_MAX:,} bytes")

@@ -1,4 +1,4 @@
-"""All that a history tells of one key: what is where in its log, and who was told what."""
+"""Everything a history says about one key: its log's values by offset, and what processes saw."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -12,26 +12,26 @@ from history.record import UNKNOWN, Key, Op, Outcome, Record
 
 @attrs.frozen(kw_only=True)
 class Options:
-    """What was promised to those whose history it is."""
+    """The guarantees that the clients of this history had."""
 
     idempotent: bool = True
     """Without idempotent producers a retry may store a value twice: then `duplicate` is allowed."""
     clock_error_ns: int = 0
-    """How far two processes' clocks may differ; only what is further apart has an order."""
+    """How far two processes' clocks may differ; only events further apart have an order."""
     lag_ns_max: int | None = None
-    """Where set, a reader that was longer behind, while nobody hurt the cluster, is bad."""
+    """If set, it is bad for a reader to be further behind than this while there is no fault."""
 
 
 @attrs.define
 class Known:
     key: Key
     in_order: list[Record] = attrs.Factory(list)
-    """The sends, as they began."""
+    """The sends, in the order in which they began."""
     sends: dict[str, Record] = attrs.Factory(dict)
     by_offset: dict[int, str] = attrs.Factory(dict)
     by_value: dict[str, list[int]] = attrs.Factory(dict)
     reads: dict[str, list[Record]] = attrs.Factory(lambda: defaultdict(list))
-    """What each reader did."""
+    """The records of each reader, by process."""
     others: dict[Op, list[Record]] = attrs.Factory(lambda: defaultdict(list))
     polled: set[str] = attrs.Factory(set)
     lowest_polled: int = UNKNOWN
@@ -39,9 +39,9 @@ class Known:
     offsets: list[int] = attrs.Factory(list)
     """Every offset that is known to exist, sorted."""
     log_start: int = 0
-    """What is below was removed in order (retention)."""
+    """Everything below it was removed legitimately (retention)."""
     _known_above_ns: list[int] = attrs.Factory(list)
-    """Of each of `offsets`: when it or a higher one was first known for certain."""
+    """For each of `offsets`: when it or a higher one was first known for certain; 0: no time."""
     _first_known_ns: dict[int, int] = attrs.Factory(dict)
 
     # -- taking records in --------------------------------------------------------------------
@@ -77,7 +77,7 @@ class Known:
                 self._first_known_ns[offset] = record.ended_ns
 
     def finish(self) -> None:
-        """All records are in."""
+        """Prepare the answers to questions, once all records are in."""
         self.in_order.sort(key=lambda one: one.began_ns)
         self.offsets = sorted(self.by_offset)
         starts = [one.offset for one in self.others[Op.EARLIEST]]
@@ -92,7 +92,7 @@ class Known:
     # -- questions ----------------------------------------------------------------------------
 
     def offsets_between(self, low: int, high: int) -> list[int]:
-        """Offsets that exist, from `low` to below `high`, and were not removed in order."""
+        """Offsets from `low` to below `high` that exist and were not removed by retention."""
         low = max(low, self.log_start)
         return self.offsets[bisect_left(self.offsets, low) : bisect_left(self.offsets, high)]
 
@@ -100,7 +100,8 @@ class Known:
         return self.offsets[bisect_left(self.offsets, max(low, self.log_start)) :]
 
     def known_above(self, offset: int) -> int | None:
-        """When an offset above this one was first known to exist; None where none is, or when."""
+        """When an offset above this one was first known to exist; None if there is none, or no
+        time is known."""
         place = bisect_right(self.offsets, offset)
         return self._known_above_ns[place] or None if place < len(self.offsets) else None
 
@@ -109,7 +110,7 @@ class Known:
             yield from (one for one in self.reads[process] if one.op == Op.POLL)
 
     def last_of_each_poll(self) -> Iterator[Record]:
-        """Messages that came with one call are one poll: the last of them says how far it got."""
+        """The last message of every poll, which is how far it got: one call may return many."""
         for process in sorted(self.reads):
             yield from _last_of_each(self.reads[process])
 

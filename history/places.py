@@ -1,7 +1,9 @@
-"""The rules for what is told about a log without reading it: its ends, positions, hashes, masters.
+"""The rules for what clients learn about a log without reading it: its ends, committed offsets,
+hashes, masters.
 
-Each is a register. What one reader was told, nobody who asks later may find undone: a master that
-answers after its lease has ended is caught here, though every message it serves is right.
+Each is a register. If one reader has seen a value, a later one must not see an older value. This
+catches a master that answers after its lease has ended, even though every message it serves is
+right.
 """
 
 from collections import defaultdict
@@ -22,7 +24,7 @@ def check(known: Known, options: Options, report: Report) -> None:
 
 
 def _stale_ends(known: Known, options: Options, report: Report) -> None:
-    """The end of a log is above everything that was known before somebody asked for it."""
+    """The end of a log is above everything that was known before it was asked for."""
     facts = [
         (one.ended_ns, one.offset, one.value)
         for one in (*known.in_order, *known.polls())
@@ -38,14 +40,14 @@ def _stale_ends(known: Known, options: Options, report: Report) -> None:
             position += 1
         if end.offset <= highest:
             detail = (
-                f"{end.process} was told that the end is {end.offset}, and {value} at offset "
-                f"{highest} was known before it asked"
+                f"{end.process} got {end.offset} as the end, and {value} at offset {highest} "
+                "was known before it asked"
             )
             report.add(Anomaly.STALE_OFFSETS, known.key, detail)
 
 
 def _never_back(known: Known, op: Op, options: Options, report: Report) -> None:
-    """Of two answers, of which one was there before the other was asked for."""
+    """If one answer arrived before another was asked for, the later one is not lower."""
     asked = sorted(known.others[op], key=lambda one: one.began_ns)
     answered = sorted((one for one in asked if one.ended_ns), key=lambda one: one.ended_ns)
     position = 0
@@ -60,8 +62,8 @@ def _never_back(known: Known, op: Op, options: Options, report: Report) -> None:
             position += 1
         if highest is not None and one.offset < highest.offset:
             detail = (
-                f"{op}: {one.process} was told {one.offset}, and before it asked "
-                f"{highest.process} {highest.offset}"
+                f"{op}: {one.process} got {one.offset}, and before it asked "
+                f"{highest.process} had got {highest.offset}"
             )
             report.add(Anomaly.OFFSETS_BACK, known.key, detail)
 
@@ -82,11 +84,10 @@ def _committed(
     options: Options,
     report: Report,
 ) -> None:
-    """What a group is told was committed by it, and not yet overwritten when it asked.
+    """A consumer group reads an offset that it committed and had not overwritten when it asked.
 
-    A group may commit a lower offset than before: that is its own business. So the rule is not that
-    offsets rise, but that of two commits of which one ended before the other began, the first is
-    never read once the second is acknowledged.
+    A group may commit a lower offset than before, so offsets need not rise. The rule is: if one
+    commit ended before another began, the first is never read once the second is acknowledged.
     """
     possible: dict[int, list[Record]] = defaultdict(list)
     for commit in written:
@@ -111,8 +112,8 @@ def _committed(
                 for one in possible[read.offset]
             )
         if wrong:
-            told = "nothing" if read.offset == UNKNOWN else f"offset {read.offset}"
-            detail = f"{read.process} of group {group} was told {told}"
+            answer = "no offset" if read.offset == UNKNOWN else f"offset {read.offset}"
+            detail = f"{read.process} of consumer group {group} got {answer}"
             report.add(Anomaly.COMMITTED_BACK, known.key, detail)
 
 
@@ -121,7 +122,7 @@ def _later(ended_ns: int, error_ns: int, than_ns: int) -> bool:
 
 
 def _agree(known: Known, report: Report) -> None:
-    """The hash over a replica's log up to a slot is the same wherever it is taken."""
+    """The hash over the log up to a slot is the same on every replica."""
     first: dict[int, Record] = {}
     for one in known.others[Op.CHAIN]:
         other = first.setdefault(one.offset, one)
@@ -134,7 +135,7 @@ def _agree(known: Known, report: Report) -> None:
 
 
 def _one_master(known: Known, report: Report) -> None:
-    """An epoch begins with the lease entry that names its holder: it has one."""
+    """An epoch has one master: it begins with the lease entry that names its holder."""
     for epoch, nodes in sorted(_by_offset(known.others[Op.MASTER]).items()):
         if len(nodes) > 1:
             detail = f"epoch {epoch}: {', '.join(sorted(nodes))}"

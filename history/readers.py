@@ -1,4 +1,4 @@
-"""The rules for who reads: nothing is jumped over, nothing comes twice, the end is the end."""
+"""The rules for readers: nothing is skipped, nothing comes twice, and the end is reached."""
 
 import attrs
 
@@ -12,10 +12,11 @@ class _Reader:
     """One process reading one key: where it began, what it got, where it is."""
 
     start: int = -1
-    """Where it was assigned; -1 while it only has what it first got."""
+    """The offset it was assigned at; -1 if it was not assigned: then it begins with its first
+    message."""
     last: Record | None = None
     subscribed: bool = False
-    """By subscription a rebalance may make it skip or repeat: only what it read counts."""
+    """A rebalance may make a subscribed reader skip or repeat: that is allowed."""
     got: set[int] = attrs.Factory(set)
 
     @property
@@ -43,7 +44,7 @@ def check(known: Known, options: Options, report: Report) -> None:
 
 
 def _check_step(known: Known, reader: _Reader, poll: Record, report: Report) -> None:
-    """From one message to the next, or from the start of the assignment to the first one."""
+    """Check the step from the last message, or from the start of the assignment, to this one."""
     verdict = Verdict.ALLOWED if reader.subscribed else Verdict.BAD
     last = reader.last
     within = last is not None and same_poll(last, poll)
@@ -68,7 +69,7 @@ def _check_step(known: Known, reader: _Reader, poll: Record, report: Report) -> 
 def _check_drained(
     known: Known, reader: _Reader, drained: Record, options: Options, report: Report
 ) -> None:
-    """It read to its end; and its end is not short of what was acknowledged before it looked."""
+    """The reader got everything below its end, and everything acknowledged before it looked."""
     missing = Anomaly.LOST_ON_READER if drained.value is None else Anomaly.LOST_ON_NODE
     whose = "" if drained.value is None else f"of {drained.value} "
     for offset in known.offsets_from(max(reader.start, 0)):

@@ -1,12 +1,12 @@
-"""What somebody did and saw: the lines of a history.
+"""The records of a history: what a process did and saw.
 
-A history is what clients, and whoever looks at the nodes, wrote down while they used a cluster. It
+A history is what clients, and observers of the nodes, wrote down while they used a cluster. It
 holds no model of the system: `history.checker` asks only whether logs could have shown it to them.
-A *key* is one log, a topic and a partition; the values that are sent to one key are unique.
+A *key* is one log: a topic and a partition. The values that are sent to one key are unique.
 
-The records of one process stand in the order in which it did things; only its sends may stand later
-than they began, because their line is written when their outcome is known (`began_ns` orders them).
-Times are nanoseconds of one clock that never goes back; 0 where nobody looked at the clock.
+The records of one process are in the order in which it acted. Only its sends may come later than
+they began, because their line is written when their outcome is known (`began_ns` orders them).
+Times are nanoseconds of one clock that never goes back; 0 means that no time was taken.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,11 +16,11 @@ from typing import Final, NamedTuple
 import attrs
 
 UNKNOWN: Final = -1
-"""The offset of what has none, or whose offset nobody was told."""
+"""There is no offset, or it is not known."""
 
 
 class Op(StrEnum):
-    """What a record says. `value` and `offset` mean something else in each: docs/history.md."""
+    """The kind of a record. It decides what `value` and `offset` mean: docs/history.md."""
 
     SEND = "send"
     POLL = "poll"
@@ -38,9 +38,9 @@ class Op(StrEnum):
 
 
 class Outcome(StrEnum):
-    """`INVOKE`: it has begun; a later record of the same operation says how it ended, or none does.
+    """`INVOKE`: the operation has begun; a later record of it, if there is one, says how it ended.
 
-    `FAIL` means *surely not done*, now or later; whoever does not know says `INFO`.
+    `FAIL` means *surely not done*, now or later; `INFO` means that the outcome is unknown.
     """
 
     INVOKE = "invoke"
@@ -58,7 +58,7 @@ class Key(NamedTuple):
 
 
 NO_KEY: Final = Key("", 0)
-"""Of a fault, which concerns everything."""
+"""The key of a fault, which concerns everything."""
 
 
 @attrs.define
@@ -74,14 +74,14 @@ class Record:
 
 
 class Needs(NamedTuple):
-    """What a record that went well must carry."""
+    """The fields that a record with outcome OK must have."""
 
     value: bool = False
     offset: bool = False
 
 
 NEEDS: Final[Mapping[Op, Needs]] = {
-    Op.SEND: Needs(value=True),  # a producer is not always told the offset, not even when it is ok
+    Op.SEND: Needs(value=True),  # a producer does not always learn the offset, even if it is OK
     Op.POLL: Needs(offset=True),  # no value: it asked from this offset on and got nothing
     Op.ASSIGN: Needs(offset=True),
     Op.SUBSCRIBE: Needs(),
@@ -98,7 +98,7 @@ NEEDS: Final[Mapping[Op, Needs]] = {
 
 
 def problem(record: Record) -> str:
-    """What makes no sense in this record, or ""."""
+    """What is wrong with this record, or ""."""
     needs = NEEDS[record.op]
     if record.key == NO_KEY and record.op not in (Op.FAULT, Op.HEAL):
         return f"{record.op} needs a key"
@@ -114,9 +114,10 @@ def problem(record: Record) -> str:
 
 
 def settle(records: Iterable[Record]) -> Iterator[Record]:
-    """Every operation once, with its outcome: `INFO` for those that were begun and never ended.
+    """Every operation once, with its outcome: `INFO` for those that began and never ended.
 
-    A crash of whoever wrote the history leaves such: nobody knows whether they happened.
+    A crash of the process that wrote the history leaves such operations: nobody knows whether they
+    happened.
     """
     begun: dict[tuple[Op, str, Key, str | None], Record] = {}
     for record in records:

@@ -1,4 +1,4 @@
-"""The rules for what was sent: acknowledged is kept, refused is not, and order is order."""
+"""The rules for sends: what was acknowledged is kept, what failed is not, and order is kept."""
 
 from history.anomaly import Anomaly, Report, Verdict
 from history.known import Known, Options
@@ -13,7 +13,7 @@ def check(known: Known, options: Options, report: Report) -> None:
 
 
 def _kept(known: Known, report: Report) -> None:
-    """Every acknowledged value was read; nothing else was, but what may have happened."""
+    """Every acknowledged value was read, and no other, except sends of unknown outcome."""
     lost: dict[Anomaly, list[Record]] = {}
     for value, send in known.sends.items():
         if value in known.polled:
@@ -25,7 +25,7 @@ def _kept(known: Known, report: Report) -> None:
                 report.add(Anomaly.RECOVERED, known.key, detail, Verdict.REPORT)
         elif send.outcome == Outcome.OK:
             if UNKNOWN < send.offset < known.log_start:
-                continue  # it has had its time
+                continue  # removed by retention
             passed = UNKNOWN < send.offset <= known.highest_polled
             detail = f"{value} of {send.process}, acknowledged at offset {send.offset}"
             report.add(Anomaly.LOST_WRITE if passed else Anomaly.UNSEEN, known.key, detail)
@@ -45,7 +45,7 @@ def _part(known: Known, send: Record) -> Anomaly:
 
 
 def _in_order_of_each(known: Known, report: Report) -> None:
-    """The offsets one process got rise in the order in which it sent."""
+    """The offsets of one process rise in the order in which it sent."""
     last: dict[str, Record] = {}
     for send in known.in_order:
         if send.outcome != Outcome.OK or send.offset == UNKNOWN:
@@ -61,7 +61,7 @@ def _in_order_of_each(known: Known, report: Report) -> None:
 
 
 def _in_order_of_time(known: Known, options: Options, report: Report) -> None:
-    """Whatever was known before a send began has a lower offset than it (linearizability)."""
+    """A send gets a higher offset than any known before it began (linearizability)."""
     sends = [one for one in known.in_order if one.outcome == Outcome.OK and one.offset != UNKNOWN]
     facts = [(one.ended_ns, one.offset, str(one.value)) for one in sends if one.ended_ns]
     facts += [
@@ -70,7 +70,7 @@ def _in_order_of_time(known: Known, options: Options, report: Report) -> None:
         if one.value is not None and one.ended_ns
     ]
     facts += [
-        (one.ended_ns, one.offset - 1, f"the end told to {one.process}")
+        (one.ended_ns, one.offset - 1, f"the end that {one.process} got")
         for one in known.others[Op.LATEST]
         if one.ended_ns and one.offset > 0
     ]

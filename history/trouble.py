@@ -1,4 +1,4 @@
-"""When somebody hurt the cluster, from the marks that a history has of it."""
+"""When the cluster had faults, from the fault and heal records of a history."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -9,17 +9,17 @@ from history.record import Op, Record
 
 
 class Stretch(NamedTuple):
-    """A stretch of time of one kind, up to where the next one begins."""
+    """A stretch of time, with or without faults, up to the beginning of the next one."""
 
     begin_ns: int | None
-    """None: since ever."""
+    """None for the first stretch: it has no beginning."""
     healed_ns: int | None
-    """When the cluster was last healed, 0 where it never was; None: somebody is hurting it."""
+    """When the cluster was last healed, 0 if it never was; None while there is a fault."""
 
 
 @attrs.frozen
 class Trouble:
-    """When somebody hurt the cluster: from each first fault until it was healed."""
+    """The times with faults: each from the first fault until the cluster was healed."""
 
     spans: tuple[tuple[int, float], ...]
 
@@ -41,12 +41,12 @@ class Trouble:
         return any(begin <= time_ns < end for begin, end in self.spans)
 
     def healed_ns(self, before_ns: int | None = None) -> int:
-        """When it was last healed (before that time), or 0 where nothing ever was."""
+        """When the cluster was last healed (by `before_ns`, if given), or 0 if it never was."""
         ends = [int(end) for _, end in self.spans if end != float("inf")]
         return max((end for end in ends if before_ns is None or end <= before_ns), default=0)
 
     def stretches(self) -> Iterator[Stretch]:
-        """All of time, in order: whoever has a table instead of a loop finds both answers here."""
+        """All of time, in order: for callers that join a table instead of asking in a loop."""
         yield Stretch(None, 0)
         for begin, end in self.spans:
             if begin < end:

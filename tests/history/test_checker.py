@@ -271,7 +271,7 @@ def test_the_report_names_examples_and_counts_the_rest() -> None:
     assert str(report.findings[0]) == "unexpected on t-0: v0 at offset 0"
     assert "0 acknowledged" in report.summary()
     assert "NOT A LOG" in report.summary()
-    assert "50 x unexpected: a value that nobody sent was read" in report.summary()
+    assert "50 x unexpected: a value that was never sent was read" in report.summary()
     (found,) = report.to_json()["anomalies"]
     assert (found["name"], found["verdict"], found["count"]) == ("unexpected", "bad", 50)
     assert len(found["examples"]) == EXAMPLES_MAX

@@ -80,7 +80,7 @@ def test_a_bad_history_ends_with_one(tmp_path: Path, capsys: pytest.CaptureFixtu
     path = tmp_path / "h.jsonl"
     write_history([*GOOD, LOST], path)
     assert cli.run(["history", "check", str(path)]) == 1
-    assert "1 x unseen: acknowledged, and read by nobody by the end" in capsys.readouterr().out
+    assert "1 x unseen: acknowledged, and not read by the end" in capsys.readouterr().out
     assert cli.run(["history", "check", str(path), "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert not report["clean"]
