@@ -262,7 +262,7 @@ class Connection:
             self._patience = trio.CancelScope(deadline=deadline)
             return
         late = self._waiting[0].what
-        why = "the broker is stuck, is cut off, or needs more time"
+        why = "the broker hangs, is cut off, or needs more time"
         self.close(TimedOutError(f"{late} was not answered in time", why=why))
 
     def _lost(self, error: Exception | None) -> None:

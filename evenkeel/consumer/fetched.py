@@ -94,7 +94,7 @@ class FetchedPartition:
 
     @property
     def lag(self) -> int | None:
-        """How far the position is behind the end. Deleted records do not count: none can be read."""
+        """How far the position is behind the end, without deleted records: none can be read."""
         if self.position is None or self.high_watermark < 0:
             return None
         return max(0, self.high_watermark - max(self.log_start, self.position))
