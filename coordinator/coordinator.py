@@ -1,20 +1,21 @@
 """Kafka's group coordinator as a state machine: requests and results in, replies and commands out.
 
 Theory of operation. The replicated half (`store.GroupStore`) is what the log says; every node has
-it. The live half (`Coordinator`) exists on the group's master only: who is waiting for what, and
-when whose patience ends. It proposes whole snapshots of a group, one at a time for each group, and
-commits; it tells a client nothing before the log has it ("durable before visible"). When mastership
-moves, the next live half is made from the log, in the same state, generation and assignments, so
-the members only have to find the new address.
+it. The live half (`Coordinator`) exists only on the group's master: which requests wait for what,
+and when each wait ends. It proposes commits and whole snapshots of a group, one snapshot at a time
+for each group; it tells a client nothing before the log has it ("durable before visible"). When
+mastership moves, the next live half is made from the log, in the same state, generation and
+assignments, so the members only have to find the new address.
 
 The caller's part:
-- `elected` when this node may act as master and has applied everything before; `resigned` when not
-  any more. In between, every committed command of ours goes to `store.apply` and then its result to
-  `on_committed`, in the order of the log. Results of before are ignored here.
-- `tick` no later than `next_deadline()`; a longer silence than `pause_ms_max` between any two calls
-  is taken as this process having been away, and costs no member its session (`timers`).
-- `handing_over` before mastership is given to another node, early enough for one more command.
-- all times are monotonic milliseconds; wall clocks come only in what is written down.
+- call `elected` when this node may act as master and has applied everything before, and `resigned`
+  when it may no longer act. In between, apply every committed command of ours with `store.apply`,
+  then pass its result to `on_committed`, in the order of the log. Results from an earlier tenure
+  are ignored.
+- call `tick` no later than `next_deadline()`. A silence longer than `pause_ms_max` between any two
+  calls means that this process was away; it costs no member its session (`timers`).
+- call `handing_over` before mastership goes to another node, early enough for one more command.
+- pass all times as monotonic milliseconds; wall clocks appear only in what is written down.
 """
 
 from collections import Counter
@@ -77,12 +78,12 @@ from paxos.ids import SLOT_ZERO, Slot
 MAY_WAIT: Final = frozenset(
     (JoinGroup, SyncGroup, LeaveGroup, OffsetCommit, OffsetDelete, DeleteGroup, AssignedHeartbeat)
 )
-"""Requests that may be parked, so that `pending_max` holds for them."""
+"""Requests that may be deferred; `pending_max` limits them."""
 
 
 @attrs.frozen(kw_only=True)
 class CoordinatorStatistics:
-    """What to make metrics of. The last group of fields counts since this process started."""
+    """For metrics. The fields from `rebalances` on count since this process started."""
 
     active: bool
     groups_stored: int
@@ -132,7 +133,7 @@ class LiveCoordinator:
 
 
 class Coordinator:
-    """`topics` and `match` say what topics there are and which a pattern means (KIP-848)."""
+    """`topics` returns the topics that exist; `match` the topics a pattern matches (KIP-848)."""
 
     def __init__(
         self,
@@ -149,15 +150,15 @@ class Coordinator:
         self._live: LiveCoordinator | None = None
         self._seen_ms = 0
         self._left: tuple[int, dict[TimerKey, Wait]] = (SLOT_ZERO, {})
-        """What was left of waits when this node resigned, and as which master."""
+        """What was left of waits when this node resigned, and the term of that mastership."""
 
     # --- mastership
 
     def elected(self, now_ms: int, term: Slot, secret: bytes) -> None:
         """This node is master from now on, and `store` has all that was chosen before.
 
-        `term` is the slot of the lease entry that made it so: no two masterships share one, which
-        makes member ids unique for ever. `secret` is chance, which makes them hard to guess.
+        `term` is the slot of the lease entry that made it master. No two masterships share one, so
+        member ids never repeat. `secret` is random bytes, which make member ids hard to guess.
         """
         assert self._live is None, "elected twice"
         self._seen_ms = now_ms
@@ -177,10 +178,11 @@ class Coordinator:
         tenure.left = {}
 
     def resigned(self) -> tuple[Effects, dict[ProposalId, Token]]:
-        """This node is not master any more: everyone who waits is sent to find the next one.
+        """This node is no longer master: every waiting client is sent to find the next one.
 
-        Except those who want to know what became of a change (`model.CHANGES`) that is on its way:
-        their tokens are returned, by the proposal that will tell. It must not be given up before.
+        The exception is clients that wait for the outcome of a change (`model.CHANGES`) that is
+        under way. Their tokens are returned, by the proposal that decides the outcome; keep them
+        until it is known.
         """
         live, self._live = self._live, None
         if live is None:
@@ -201,7 +203,7 @@ class Coordinator:
     # --- events
 
     def handle(self, now_ms: int, request: Request, token: Token) -> Effects:
-        """A client's request; `token` comes back in the one Reply to it, now or later."""
+        """Handle a client's request; `token` comes back in the one Reply to it, now or later."""
         live = self._live
         if live is None:
             refused = Reply(token, refusal(request, ErrorCode.NOT_COORDINATOR))
@@ -217,7 +219,8 @@ class Coordinator:
     def on_committed(
         self, now_ms: int, proposal_id: ProposalId, outcome: Buffer | ProposalFailure
     ) -> Effects:
-        """What `store.apply` returned for a command of ours, or why it will never be applied."""
+        """Take what `store.apply` returned for a command of ours, or why it will never be
+        applied."""
         live = self._live
         under_way = live.tenure.under_way.pop(proposal_id, None) if live is not None else None
         if live is None or under_way is None:
@@ -241,11 +244,11 @@ class Coordinator:
             case WaitRecordsUnderWay():
                 live.wait_records.on_written()
             case ForgettingUnderWay():
-                pass  # if the log has not got it, the next sweep looks again
+                pass  # if it is not in the log, the next sweep tries again
         return live.tenure.take_effects()
 
     def tick(self, now_ms: int) -> Effects:
-        """Time passes: whose patience has ended?"""
+        """Let time pass: act on every deadline that is over."""
         live = self._live
         if live is None:
             return Effects()
@@ -257,9 +260,9 @@ class Coordinator:
         return live.tenure.take_effects()
 
     def next_deadline(self) -> int | None:
-        """When `tick` wants to be called at the latest; None if nothing can become due.
+        """The latest time for the next `tick`; None if nothing can become due.
 
-        With members to watch it is asked for well within `pause_ms_max`, however far their
+        While there are members to watch it is well within `pause_ms_max`, however far their
         deadlines are, so that a longer silence can only be a pause.
         """
         live = self._live
@@ -272,11 +275,12 @@ class Coordinator:
 
     @property
     def _idle_ms_max(self) -> int:
-        """How long we are not called at most, unless we were away."""
+        """The longest time between two calls, unless we were away."""
         return self._config.pause_ms_max // 2
 
     def handing_over(self, now_ms: int) -> Effects:
-        """Another node is about to be master: what is left of our waits goes into the log first."""
+        """Another node is about to be master: the remaining time of our waits goes into the log
+        first."""
         live = self._live
         if live is None:
             return Effects()
@@ -285,7 +289,7 @@ class Coordinator:
         return live.tenure.take_effects()
 
     def sweep(self, now_ms: int, wall_ms: int) -> Effects:
-        """Every few minutes: forget what no member has cared for during the retention time."""
+        """Every few minutes: forget groups and offsets unused for their retention time."""
         live = self._live
         if live is None:
             return Effects()
@@ -299,7 +303,7 @@ class Coordinator:
         return live.tenure.take_effects()
 
     def topics_gone(self) -> None:
-        """Some topic was deleted: what was committed for it is forgotten, from the next tick on."""
+        """A topic was deleted: its committed offsets are forgotten, from the next tick on."""
         if self._live is not None:
             self._live.orphaned_offsets.begin()
 
@@ -323,7 +327,7 @@ class Coordinator:
         )
 
     def _observe(self, live: LiveCoordinator, now_ms: int) -> None:
-        """Read the time, and find out whether we were away (SIGSTOP, a suspended machine)."""
+        """Take the time, and find out whether we were away (SIGSTOP, a suspended machine)."""
         gap_ms = now_ms - self._seen_ms
         assert gap_ms >= 0, "monotonic time went backwards"
         tenure = live.tenure
@@ -331,14 +335,14 @@ class Coordinator:
         if gap_ms > self._config.pause_ms_max and len(tenure.timers):
             self._counters.pauses += 1
             tenure.notice(None, "paused", f"nothing was heard for {gap_ms} ms")
-            away_ms = gap_ms - self._idle_ms_max  # so long at least: we asked to be called earlier
+            away_ms = gap_ms - self._idle_ms_max  # at least: we asked to be called earlier
             tenure.timers.grant(now_ms, away_ms, self._config.grace_ms)
 
     def _on_sweep(self, live: LiveCoordinator) -> None:
         live.sweeping = False
         for group in live.tenure.groups.values():
             if self._store.get(group.name) is None:
-                group.revision = NO_REVISION  # swept while someone was joining: it starts over
+                group.revision = NO_REVISION  # swept while a member was joining: it starts over
         for assigned in live.assigning.groups.values():
             if self._store.get(assigned.name) is None:
                 assigned.revision = NO_REVISION

@@ -1,6 +1,6 @@
-"""Every limit of the group coordinator, with its name and what is answered when it is hit.
+"""Every limit of the group coordinator, with its name and the answer when it is exceeded.
 
-The configured ones hold at the live coordinator, on the master. The constants are part of the
+The configured limits apply on the live coordinator, on the master. The constants are part of the
 replicated state machine: every replica must agree on them, so they are not configurable.
 """
 
@@ -21,10 +21,10 @@ TOPICS_MAX: Final = 100_000
 PARTITIONS_MAX: Final = 100_000
 """Topics and partitions in one command: CommandError."""
 OFFSETS_PER_GROUP_MAX: Final = 100_000
-"""Committed offsets of one group; a commit beyond is refused when it is applied:
+"""Committed offsets of one group; applying a commit beyond this refuses it:
 INVALID_COMMIT_OFFSET_SIZE."""
 WAITS_MAX: Final = 5_000
-"""Waits that a coordinator writes down for the next one, those that end first: CommandError."""
+"""Waits that a coordinator records for the next one, those that end first: CommandError."""
 IMAGE_BYTES_MAX: Final = 1024 * 1024 * 1024
 """One group in a checkpoint: its snapshot, and at most OFFSETS_PER_GROUP_MAX offsets with
 metadata. CommandError."""
@@ -34,7 +34,7 @@ DAY_MS: Final = 24 * 3600 * 1000
 
 @attrs.frozen(kw_only=True)
 class CoordinatorConfig:
-    """The live coordinator's settings; in brackets what a request gets that exceeds one."""
+    """The live coordinator's settings; in brackets the error for a request that exceeds one."""
 
     initial_rebalance_delay_ms: int = attrs.field(default=100, validator=ge(0))
     """How long an empty group waits for more members before its first generation (Kafka: 3 s)."""
@@ -45,43 +45,43 @@ class CoordinatorConfig:
 
     consumer_session_timeout_ms: int = attrs.field(default=45_000, validator=gt(0))
     consumer_heartbeat_interval_ms: int = attrs.field(default=1_000, validator=gt(0))
-    """Of groups that the broker shares out (KIP-848): members are told, they do not choose. Each
-    step of a change costs one interval (Kafka: 5 s)."""
+    """For groups with broker-side assignment (KIP-848): the coordinator announces both, members do
+    not choose them. Each step of a change costs one interval (Kafka: 5 s)."""
 
     subscriptions_per_member_max: int = attrs.field(default=10_000, validator=gt(0))
-    """Topics named by one such member, and partitions it says it holds. [INVALID_REQUEST]"""
+    """Topics that one such member names, and partitions it reports as owned. [INVALID_REQUEST]"""
 
     assigned_partitions_max: int = attrs.field(default=50_000, validator=gt(0))
     """Partitions of one such group, so that a snapshot of it fits an entry. [POLICY_VIOLATION]"""
 
     patterns_per_group_max: int = attrs.field(default=64, validator=gt(0))
-    """Different patterns of its members: each is held against all topics when these change.
-    [POLICY_VIOLATION]"""
+    """Different patterns of a group's members: each is matched against all topics whenever these
+    change. [POLICY_VIOLATION]"""
 
     pause_ms_max: int = attrs.field(default=3_000, validator=gt(1))
-    """Silence between two calls beyond which we, not the members, are taken to have been away."""
+    """Silence between two calls after which we, not the members, count as having been away."""
 
     grace_ms: int = attrs.field(default=2_000, validator=ge(0))
-    """What a wait that is nearly over gets after a pause or a move, once: for what lies in our
-    sockets to be read, or for the new address to be found."""
+    """What a wait that is nearly over gets after a pause or a move, once: time to read what is left
+    in our sockets, or for clients to find the new address."""
 
     wait_records_every_ms: int = attrs.field(default=1_000, validator=gt(0))
-    """How often what is left of unusual waits is written down, if any is unusual."""
+    """How often the remaining time of unusual waits is recorded, if there are any."""
 
     groups_max: int = attrs.field(default=10_000, validator=gt(0))
-    """Consumer groups of one coordinator, live and stored alike. Those still on their way into the
-    log are not counted, so that it can be overshot by them. [POLICY_VIOLATION]"""
+    """Consumer groups of one coordinator, counted live and stored. Groups still on their way into
+    the log are not counted, so they can exceed the limit. [POLICY_VIOLATION]"""
 
     members_per_group_max: int = attrs.field(default=1_000, validator=gt(0))
     """[GROUP_MAX_SIZE_REACHED]"""
 
     members_max: int = attrs.field(default=100_000, validator=gt(0))
-    """Of all groups of one coordinator, those included that were only given an id to join with: a
-    lent id costs its client one request, and us a kilobyte for a while. Where there is no room the
-    oldest of those is taken back. [GROUP_MAX_SIZE_REACHED]"""
+    """Members of all groups of one coordinator, including clients that were only given an id to
+    join with: a lent id costs its client one request, and us a kilobyte for a while. If there is no
+    room, the oldest lent id is taken back. [GROUP_MAX_SIZE_REACHED]"""
 
     lent_ms_max: int = attrs.field(default=60_000, validator=gt(0))
-    """How long an id that was given to somebody waits to be joined with, at most."""
+    """The longest time a lent id waits for its client to join with it."""
 
     protocols_per_member_max: int = attrs.field(default=32, validator=gt(0))
     """[INVALID_REQUEST]"""
@@ -90,7 +90,7 @@ class CoordinatorConfig:
     """[INVALID_GROUP_ID]"""
 
     text_bytes_max: int = attrs.field(default=1_024, validator=gt(0))
-    """Client id, host, instance id, names of protocols. [INVALID_REQUEST]"""
+    """Client id, host, instance id, protocol names. [INVALID_REQUEST]"""
 
     topic_bytes_max: int = attrs.field(default=249, validator=gt(0))
     """[INVALID_TOPIC_EXCEPTION]"""

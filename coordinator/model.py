@@ -1,8 +1,8 @@
-"""What is asked of the group coordinator and what it answers, apart from any wire format.
+"""The requests to the group coordinator and its responses, apart from any wire format.
 
-The broker translates Kafka's requests of every version into these classes and back. Requests are of
-one consumer group each: those of Kafka that name several (DescribeGroups, DeleteGroups, OffsetFetch
-v8) are split by the broker anyway, since every consumer group may live in another Paxos group.
+The broker translates Kafka's requests of every version into these classes and back. Each request is
+about one consumer group: the broker splits those of Kafka that name several (DescribeGroups,
+DeleteGroups, OffsetFetch v8), since every consumer group may live in another Paxos group.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ ConsumerGroupId = NewType("ConsumerGroupId", str)
 MemberId = NewType("MemberId", str)
 ProposalId = NewType("ProposalId", int)
 Token: TypeAlias = object
-"""Whatever the broker needs to find the connection again; never looked into here."""
+"""Whatever the broker needs to find the connection again; opaque here."""
 
 NO_MEMBER = MemberId("")
 NO_GENERATION = -1
@@ -32,7 +32,7 @@ class ErrorCode(IntEnum):
     NONE = 0
     UNKNOWN_TOPIC_OR_PARTITION = 3
     REQUEST_TIMED_OUT = 7
-    """Of a change: it is unknown whether it was, or will be, made."""
+    """For a change: it is unknown whether it was, or will be, made."""
     OFFSET_METADATA_TOO_LARGE = 12
     COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
@@ -110,7 +110,7 @@ class TopicErrors(NamedTuple):
 class JoinGroup:
     """`require_known_member_id`: v4+ (KIP-394). `supports_skip_assignment`: v9+ (KIP-814).
 
-    `rebalance_timeout_ms` of v0 is the session timeout; so is any value that is not positive.
+    In v0 `rebalance_timeout_ms` is the session timeout; so is any value that is not positive.
     """
 
     group: ConsumerGroupId
@@ -168,11 +168,11 @@ class TopicIdPartitions(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class AssignedHeartbeat:
-    """Kafka's ConsumerGroupHeartbeat (KIP-848): joins, goes on, leaves, and says what is held.
+    """Kafka's ConsumerGroupHeartbeat (KIP-848): joins, continues, leaves, and reports what it owns.
 
     None means "as before". `epoch` 0 joins, -1 leaves, -2 leaves as a static member for a while.
-    `names_itself`: v1+, a member draws its own id (KIP-1082), so that a lost answer costs nobody a
-    member that nobody is.
+    `names_itself`: v1+, a member generates its own id (KIP-1082), so that a lost answer leaves no
+    member behind that no client knows to be itself.
     """
 
     group: ConsumerGroupId
@@ -199,7 +199,7 @@ class DescribeAssigned:
 
 @attrs.frozen(kw_only=True)
 class OffsetCommit:
-    """`commit_wall_ms` is the broker's wall clock: it is only written down, and used for expiry."""
+    """`commit_wall_ms` is the broker's wall clock; it is only recorded, and used for expiry."""
 
     group: ConsumerGroupId
     generation: int = NO_GENERATION
@@ -213,7 +213,7 @@ class OffsetCommit:
 class OffsetFetch:
     """`topics` None asks for everything the group has committed.
 
-    `member_id` and `epoch` say who asks, from v9 on (KIP-848); nobody and -1: no member.
+    `member_id` and `epoch` name the member that asks, from v9 on (KIP-848); NO_MEMBER and -1: none.
     """
 
     group: ConsumerGroupId
@@ -305,7 +305,7 @@ class LeftMember(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class LeaveGroupResponse:
-    """For v0-2 the error to send is that of the only member, or `error` if that is not NONE."""
+    """For v0-2 the error is that of the only member, or `error` if that is not NONE."""
 
     error: ErrorCode
     members: tuple[LeftMember, ...] = ()
@@ -318,7 +318,7 @@ class OffsetCommitResponse:
 
 @attrs.frozen(kw_only=True)
 class OffsetFetchResponse:
-    """A partition without a committed offset is there with NO_OFFSET and no error."""
+    """A partition without a committed offset is listed with NO_OFFSET and no error."""
 
     error: ErrorCode
     topics: tuple[TopicOffsets, ...] = ()
@@ -423,12 +423,12 @@ Response: TypeAlias = (
 
 
 CHANGES: Final = frozenset((OffsetCommit, OffsetDelete, DeleteGroup))
-"""Requests that change what others read, and are done at once: whoever asked wants to know whether
-they were. Of the others (who joins, who leaves) the members find out what has become."""
+"""Requests that change what others read, and take effect at once: the client wants to know whether
+they did. Of the other requests (joining, leaving), members see the outcome for themselves."""
 
 
 def fate_unknown(request: Request) -> Response:
-    """What to say where the mastership has ended before it could be said what became of it."""
+    """The answer if mastership ended before the outcome of the request was known."""
     unknown = type(request) in CHANGES
     error = ErrorCode.REQUEST_TIMED_OUT if unknown else ErrorCode.NOT_COORDINATOR
     return refusal(request, error)
@@ -446,7 +446,7 @@ _ONLY_AN_ERROR: Final[Mapping[type, Callable[..., Response]]] = {
 
 
 def refusal(request: Request, error: ErrorCode) -> Response:
-    """The response that refuses the whole of `request`."""
+    """The response that refuses `request` as a whole."""
     match request:
         case JoinGroup():
             return JoinGroupResponse(error=error, member_id=request.member_id)
@@ -476,9 +476,10 @@ class Reply(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """Put `command` into an entry of this Paxos group's log; then tell `on_committed`.
+    """Put `command` into an entry of this Paxos group's log, then pass its result to
+    `on_committed`.
 
-    `group` is None where the command is about every consumer group of the log.
+    `group` is None if the command is about every consumer group of the log.
     """
 
     proposal_id: ProposalId
@@ -495,7 +496,7 @@ class ProposalFailure(Enum):
 
 
 class GroupNotice(NamedTuple):
-    """Something an operator may want to know; `what` is a short code."""
+    """An event that operators may want to know of; `what` is a short code."""
 
     group: ConsumerGroupId | None
     what: str
@@ -504,7 +505,8 @@ class GroupNotice(NamedTuple):
 
 @attrs.define(eq=False)
 class Effects:
-    """What one call wants done. Replies are already allowed to leave: nothing has to be awaited."""
+    """What one call asks the caller to do. Replies may be sent at once: nothing has to be
+    awaited."""
 
     replies: list[Reply] = attrs.Factory(list)
     proposals: list[Proposal] = attrs.Factory(list)

@@ -1,4 +1,4 @@
-"""The life of a consumer group: Kafka's five states and the only ways between them."""
+"""The life of a consumer group: Kafka's five states and the only transitions between them."""
 
 from collections.abc import Mapping
 from enum import Enum, IntEnum
@@ -27,13 +27,13 @@ STATE_NAMES: Final[Mapping[GroupState, str]] = {
 class GroupEvent(Enum):
     REBALANCE = "members or their metadata changed"
     JOINED = "everyone who will take part has joined"
-    EMPTIED = "nobody is left"
+    EMPTIED = "no member is left"
     ASSIGNED = "the leader has shared the work out"
     DELETED = "an operator deletes the group"
 
 
 class IllegalTransitionError(AssertionError):
-    """A bug of ours: the table does not lead from this state by this event."""
+    """A bug of ours: the table has no transition from this state by this event."""
 
 
 NEXT_STATE: Final[Mapping[tuple[GroupState, GroupEvent], GroupState]] = {

@@ -1,7 +1,7 @@
-"""A glance into the metadata of Kafka's "consumer" protocol: the topics a member subscribes to.
+"""The topics a member subscribes to, read from the metadata of Kafka's "consumer" protocol.
 
-Everything else in it is the members' own affair; the coordinator only has to know the topics to
-refuse the deletion of offsets in use, and to tell whether a restarted static member asks for more.
+Everything else in it is the members' own affair. The coordinator needs the topics to refuse the
+deletion of offsets in use, and to see whether a restarted static member asks for more.
 """
 
 import struct

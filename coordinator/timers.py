@@ -1,9 +1,10 @@
 """Waits and their deadlines, in a heap that is corrected lazily: heartbeats only postpone them.
 
-A wait only counts the time in which we listen: while this process stands still, and between two
+A wait counts only the time in which we listen: while this process stands still, and between two
 masterships, it stands still as well (`grant`, `resume`). A wait that has little time left after
 that gets a short grace, so that the data in our sockets can be read, or the new address be found.
-It gets it once, however often it is interrupted: it ends after its length and one grace at most.
+It gets the grace once, however often it is interrupted: it ends after its length and one grace at
+most.
 """
 
 import heapq
@@ -24,7 +25,7 @@ class TimerKind(Enum):
     PENDING = "a member was given an id and has not joined with it"
     REBALANCE = "members have been waited for long enough"
     SYNC = "members have joined and not asked for their assignment"
-    CONSUMER = "a member of a group that the broker shares out has not been heard of"
+    CONSUMER = "a member of a group with broker-side assignment has not been heard of"
     REVOCATION = "such a member has not given up what it was told to"
 
 
@@ -51,7 +52,7 @@ NOTHING_LEFT: Final = Wait(0)
 @attrs.define(eq=False)
 class Running:
     """A wait that goes on. `rhythm_ms`: how long its member usually lets us wait, as far as we have
-    seen; None until it has been heard of twice."""
+    seen; None until it was heard of twice."""
 
     deadline_ms: int
     whole_ms: int
@@ -65,7 +66,7 @@ class Running:
         return self.whole_ms - (self.deadline_ms - now_ms)
 
     def top_up(self, now_ms: int, grace_ms: int) -> None:
-        """After an interruption: a grace, if less than that is left, and if it is the first."""
+        """After an interruption: give the grace, if less than that is left and it is the first."""
         if not self.graced and self.deadline_ms - now_ms < min(grace_ms, self.whole_ms):
             self.deadline_ms, self.graced = now_ms + min(grace_ms, self.whole_ms), True
 
@@ -83,7 +84,7 @@ class Timers:
         return len(self._running)
 
     def begin(self, key: TimerKey, now_ms: int, wait_ms: int) -> None:
-        """Wait from now on; what was waited for before has come."""
+        """Wait from now on; the event waited for has come."""
         running = self._running.get(key)
         if running is None:
             self._running[key] = Running(now_ms + wait_ms, wait_ms)
@@ -97,7 +98,7 @@ class Timers:
     def resume(
         self, key: TimerKey, now_ms: int, wait_ms: int, known: Wait | None, grace_ms: int
     ) -> None:
-        """Go on with a wait of `wait_ms` of which an earlier mastership has left `known`."""
+        """Continue a wait of `wait_ms` of which an earlier mastership has left `known`."""
         if known is None:
             self.begin(key, now_ms, wait_ms)
             return
@@ -107,8 +108,8 @@ class Timers:
         self._queue(key, running.deadline_ms)
 
     def grant(self, now_ms: int, away_ms: int, grace_ms: int) -> None:
-        """We were away for this long, not they: no wait continued meanwhile."""
-        for running in self._running.values():  # all become later, which the heap finds out
+        """We were away for this long, not they: add it to every wait."""
+        for running in self._running.values():  # all become later; the heap notices by itself
             running.deadline_ms += away_ms
             running.top_up(now_ms, grace_ms)
 
@@ -124,11 +125,11 @@ class Timers:
         return None if running is None else running.left(now_ms)
 
     def items(self) -> Iterator[tuple[TimerKey, Running]]:
-        """To look at: nothing may begin or end meanwhile."""
+        """For reading: do not begin or end a wait meanwhile."""
         return iter(self._running.items())
 
     def next_ms(self) -> int | None:
-        """A time by which `pop_due` should be asked; never too late, at times too early."""
+        """When to call `pop_due` next; never too late, at times too early."""
         return self._heap[0][0] if self._running and self._heap else None
 
     def pop_due(self, now_ms: int) -> TimerKey | None:
@@ -161,7 +162,7 @@ class Timers:
         heapq.heappush(self._heap, (deadline_ms, self._serial, key))
 
     def _compact(self) -> None:
-        """Drop what was cancelled, so that members coming and going do not pile up here."""
+        """Drop cancelled deadlines, so that members coming and going do not pile up here."""
         self._heap = [place for place in self._heap if self._is_live(place)]
         heapq.heapify(self._heap)
         self._queued = {key: queued_ms for queued_ms, _, key in self._heap}

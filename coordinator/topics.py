@@ -12,22 +12,22 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 ANY_TOPIC: Final = 0
-"""No partition's uid: the offset is of a release that did not write it down, and goes for whatever
-topic has that name, until a coordinator has tied it to one."""
+"""No partition's uid: the release that wrote the offset did not record it, so it counts for
+whatever topic has that name, until a coordinator has bound it to one."""
 NO_TOPIC: Final = 2**32 - 1
-"""No partition's uid either: what an offset is tied to that is to be forgotten."""
+"""No partition's uid either: binding an offset to it means to forget the offset."""
 
 
 class Topics(NamedTuple):
-    """The cluster's topics, as far as they matter here; the version changes whenever they do."""
+    """The cluster's topics, as far as they matter here; the version changes with every change."""
 
     version: int
     ids: Mapping[str, tuple[bytes, int]]
     """Name -> id and number of partitions."""
     uids: Mapping[str, tuple[int, ...]] | None = None
-    """Name -> the uids of its partitions; None where partitions have none."""
+    """Name -> the uids of its partitions; None if partitions have no uids."""
     next_uid: int = 0
-    """All uids below this have been given."""
+    """All uids below this have been given out."""
 
     def uid(self, topic: str, partition: int) -> int | None:
         """The partition's uid; None if there is no such partition, as far as we know."""
@@ -37,7 +37,8 @@ class Topics(NamedTuple):
         return known[partition] if 0 <= partition < len(known) else None
 
     def is_of(self, topic: str, partition: int, uid: int) -> bool:
-        """Whether what was committed under this uid is of the topic that has this name now."""
+        """Whether an offset committed under this uid belongs to the topic that has this name
+        now."""
         if self.uids is None:
             return True
         if uid == ANY_TOPIC:

@@ -1,6 +1,6 @@
-"""What producer, consumer and admin share: connections, metadata, and retries.
+"""What producer, consumer and admin client share: connections, metadata, and retries.
 
-Connections are opened when needed, at most one for each node and purpose: a parked fetch or a
+Connections are opened when needed, at most one for each node and purpose: a delayed fetch or a
 JoinGroup must not delay the requests behind it. After a failure a node is left alone for a while,
 which doubles up to `retry_backoff_max_ms`.
 
@@ -38,9 +38,9 @@ T = TypeVar("T")
 
 BACKOFF_DOUBLINGS_MAX: Final = 16
 METADATA_S_MAX: Final = 5.0
-"""Any node can answer; one that needs longer hangs, and another one is asked."""
+"""Any node can answer; one that takes longer is stuck, and another one is asked."""
 BOOTSTRAP: Final = -1
-"""Stands for "some node": a connection to whoever of the cluster could be reached."""
+"""Stands for "some node": a connection to any node of the cluster that could be reached."""
 
 
 class Purpose(Enum):
@@ -53,7 +53,7 @@ class Purpose(Enum):
 
 
 def backoff_s(config: ClientConfig, failures: int) -> float:
-    """Doubles, with a random fifth, so that many clients do not return at once."""
+    """Doubles, with a random fifth, so that many clients do not come back at the same time."""
     doublings = min(failures, BACKOFF_DOUBLINGS_MAX)
     pause_ms = min(config.retry_backoff_ms << doublings, config.retry_backoff_max_ms)
     return pause_ms / 1000 * random.uniform(0.8, 1.2)
@@ -70,29 +70,29 @@ class _NodeConnection:
 
 
 def _nothing() -> None:
-    """For owners that look for themselves."""
+    """For owners that watch the metadata themselves."""
 
 
 @attrs.define(eq=False)
 class Client:
-    """Made by `open_client`; everything it starts ends with that."""
+    """Made by `open_client`; everything it starts ends with it."""
 
     config: ClientConfig
     bootstrap: tuple[tuple[str, int], ...]
     on_change: Callable[[], None]
     auto_create: bool
-    """Let brokers that are so configured create topics we ask for."""
+    """Whether brokers configured to do so may create topics we ask for."""
     _nursery: trio.Nursery
     view: ClusterView = attrs.Factory(ClusterView)
     topics: set[str] | None = attrs.Factory(set)
-    """Of interest: every refresh asks for these; None stands for all there are."""
+    """Topics of interest: every refresh asks for these; None stands for all topics."""
     _lines: dict[tuple[int, Purpose], _NodeConnection] = attrs.Factory(dict)
     _refresh_wanted: trio.Event = attrs.Factory(trio.Event)
     _refreshed: trio.Event = attrs.Factory(trio.Event)
     _refresh_error: EvenkeelError | None = None
     _last_place: tuple[str, int] | None = None
     _sent_away_by: set[tuple[str, int]] = attrs.Factory(set)
-    """Nodes that are cut off and said so (KIP-1102): asked again when all others were."""
+    """Nodes that said they are cut off (KIP-1102): asked again once all others were."""
     _asks_begun: int = 0
     _asks_done: int = 0
 
@@ -109,7 +109,7 @@ class Client:
         """The connection to a node, opened if there is none.
 
         Raises:
-            UnreachableError: if it cannot be opened. After a failure the next attempt waits a bit.
+            UnreachableError: if it cannot be opened. After a failure the next attempt waits.
         """
         line = self._lines.setdefault((node, purpose), _NodeConnection())
         async with line.lock:
@@ -135,8 +135,8 @@ class Client:
         places = [(one.host, one.port) for one in self.view.nodes.values()]
         random.shuffle(places)
         places += [one for one in self.bootstrap if one not in places]
-        # Last comes who sent us away, and who was asked last: it has failed, or hangs.
-        if self._sent_away_by:  # then we begin anew
+        # Last come the nodes that sent us away, and the last one asked: it failed, or is stuck.
+        if self._sent_away_by:  # then start again with the bootstrap addresses
             places.sort(key=lambda place: place not in self.bootstrap)
         places.sort(key=lambda place: place in self._sent_away_by or place == self._last_place)
         failures = []
@@ -161,7 +161,7 @@ class Client:
         purpose: Purpose = Purpose.GENERAL,
         timeout_s: float | None = None,
     ) -> R:
-        """One request to one node, sent once."""
+        """Send one request to one node, once."""
         connection = await self.connection(node, purpose)
         return await connection.request(message, kind, timeout_s=timeout_s)
 
@@ -213,7 +213,7 @@ class Client:
             raise self._refresh_error.again() from self._refresh_error.__cause__
 
     def follow(self, topics: Iterable[str]) -> None:
-        """Refresh these topics too from now on."""
+        """Include these topics in all refreshes from now on."""
         if self.topics is not None and not self.topics.issuperset(topics):
             self.topics.update(topics)
             self.want_refresh()
@@ -258,7 +258,7 @@ class Client:
         return found
 
     async def _keep_fresh(self) -> None:
-        """The one task that asks for metadata."""
+        """The only task that requests metadata."""
         failures = 0
         while True:
             with trio.move_on_after(self.config.metadata_max_age_ms / 1000):
@@ -286,7 +286,7 @@ class Client:
         topics = None if asked is None else [MetadataRequestTopic(name=name) for name in asked]
         connection = await self.connection(BOOTSTRAP)
         if asked == [] and connection.version_for(MetadataRequest) == 0:
-            topics = [MetadataRequestTopic(name="")]  # in version 0 none at all would mean all
+            topics = [MetadataRequestTopic(name="")]  # in version 0 an empty list would mean all
         request = MetadataRequest(topics, allow_auto_topic_creation=self.auto_create)
         patience_s = min(METADATA_S_MAX, self.config.request_timeout_ms / 1000)
         answer = await self.metadata(request, timeout_s=patience_s)
@@ -325,12 +325,12 @@ class Client:
         return self.view.controller if self.view.controller in self.view.nodes else BOOTSTRAP
 
     def start(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run something of the owner's for as long as the client lives."""
+        """Run a task of the owner for as long as the client lives."""
         self._nursery.start_soon(work)
 
 
 def raise_for(what: str, code: int, message: str | None = None) -> None:
-    """Raise the error of a code that is not NONE."""
+    """Raise the error for a code, unless it is NONE."""
     if code != ErrorCode.NONE:
         raise refusal(what, code, message)
 
@@ -343,7 +343,7 @@ async def open_client(
     on_change: Callable[[], None] = _nothing,
     auto_create: bool = False,
 ) -> AsyncIterator[Client]:
-    """A client for as long as the body runs; nothing is requested until it is needed."""
+    """A client for as long as the body runs; it sends nothing until it has to."""
     places = addresses(bootstrap if isinstance(bootstrap, str) else list(bootstrap))
     async with background() as nursery:
         client = Client(config, places, on_change, auto_create, nursery)

@@ -1,4 +1,4 @@
-"""Settings, as frozen values that cannot be wrong: each class checks itself when it is made."""
+"""Settings, as frozen values that are always valid: each class checks itself when it is made."""
 
 import ssl
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from wire.records.batch import Compression
 
 LIBRARY_NAME: Final = "evenkeel"
 IDEMPOTENT_WINDOW: Final = 5
-"""Batches of one partition under way: a broker remembers as many of a producer (KIP-98)."""
+"""Batches of one partition in flight: a broker remembers this many of a producer (KIP-98)."""
 
 
 class Acks(Enum):
-    """Whose acknowledgement makes a record delivered."""
+    """Which acknowledgements make a record count as delivered."""
 
     NONE = 0
-    """None: it is delivered when it has been sent."""
+    """None: it is delivered once it has been sent."""
     LEADER = 1
     ALL = -1
     """All replicas in sync; with Evenkeel a majority, as for LEADER."""
@@ -33,7 +33,7 @@ class Isolation(Enum):
 
 
 class OffsetReset(Enum):
-    """Where to begin without a committed offset, or when the log no longer has it."""
+    """Where to begin without a committed offset, or if the log no longer contains it."""
 
     EARLIEST = "earliest"
     LATEST = "latest"

@@ -45,11 +45,11 @@ R = TypeVar("R")
 
 LIBRARY_VERSION: Final = "0.1.0"
 IN_FLIGHT_MAX: Final = 64
-"""Requests of one connection that wait for answers; further ones wait for a place."""
+"""Requests of one connection that wait for answers; further ones wait for a slot."""
 RESPONSE_BYTES_MAX: Final = 128 * MIB
-"""A broker may return one batch that is larger than was asked for (KIP-74), not anything."""
+"""A broker may return one batch larger than was asked for (KIP-74), but not without limit."""
 FIRST_ASKED: Final = 3
-"""Version of the first ApiVersions: brokers since 2.4 know it, older ones say what they know."""
+"""Version of the first ApiVersions: brokers since 2.4 know it, older ones report what they know."""
 CORRELATION_IDS: Final = 1 << 31
 
 _LIMITS: Final = FrameLimits(default=RESPONSE_BYTES_MAX)
@@ -69,7 +69,7 @@ class Pending:
     _error: EvenkeelError | None = None
 
     async def wait(self) -> Response | None:
-        """The answer; None where none was expected and the request has been sent.
+        """The answer; None if none was expected and the request has been sent.
 
         Raises:
             DisconnectedError, TimedOutError: if none came; the request may have been carried out.
@@ -141,7 +141,7 @@ class Connection:
 
         Raises:
             DisconnectedError, TimedOutError: if no answer came.
-            UnsupportedError: if the broker does not speak it.
+            UnsupportedError: if the broker does not support the request.
         """
         if version is None:
             version = self.version_for(type(message))
@@ -158,7 +158,7 @@ class Connection:
         timeout_s: float | None = None,
         expect_answer: bool = True,
     ) -> Pending:
-        """Take a place in the queue; the caller bounds how many it takes.
+        """Take a place in the queue; the caller limits how many it takes.
 
         Without `expect_answer` (acks=0) the request is done when it has been sent.
         """
@@ -187,7 +187,7 @@ class Connection:
         return pending
 
     def close(self, reason: EvenkeelError) -> None:
-        """End now: everything in flight fails with `reason`."""
+        """End now: all requests in flight fail with `reason`."""
         if self._reason is not None:
             return
         self._reason = reason
@@ -255,8 +255,8 @@ class Connection:
                 return
 
     def _patience_ended(self) -> None:
-        """Somebody is late; or was, when our process woke from a pause, and its answer was taken in
-        at that very moment. Who waits now has a time of its own."""
+        """The oldest request may be late. Or it was late when our process woke from a pause, and
+        its answer arrived at that very moment; the next request has a deadline of its own."""
         deadline = self._waiting[0].deadline if self._waiting else math.inf
         if deadline > trio.current_time():
             self._patience = trio.CancelScope(deadline=deadline)
@@ -286,7 +286,7 @@ async def connect(nursery: trio.Nursery, host: str, port: int, config: ClientCon
     """Open a connection that lives in `nursery`, and ask the broker for its API versions.
 
     Raises:
-        UnreachableError: if there is no answer, or not that of a Kafka broker.
+        UnreachableError: if there is no answer, or not one of a Kafka broker.
     """
     where = f"{host}:{port}"
     with trio.move_on_after(config.connect_timeout_ms / 1000):
@@ -294,7 +294,7 @@ async def connect(nursery: trio.Nursery, host: str, port: int, config: ClientCon
         connection = Connection(stream, where, config)
         try:
             nursery.start_soon(connection.run)
-        except RuntimeError:  # its owner has failed, and ends
+        except RuntimeError:  # its owner has failed, and is ending
             await trio.aclose_forcefully(stream)
             raise ClosedError(f"no connection to {where}: the client is closing") from None
         try:
@@ -329,7 +329,7 @@ async def _open(host: str, port: int, where: str, config: ClientConfig) -> trio.
 
 
 async def _negotiate(connection: Connection) -> None:
-    """ApiVersions (KIP-35), again in the broker's own version if ours is too new (KIP-511)."""
+    """Send ApiVersions (KIP-35), again in the broker's own version if ours is too new (KIP-511)."""
     ask = ApiVersionsRequest(LIBRARY_NAME, LIBRARY_VERSION)
     answer = await connection.request(ask, ApiVersionsResponse, version=FIRST_ASKED)
     if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:

@@ -1,8 +1,8 @@
 """The coordinator of one consumer group: where it is, and requests to it.
 
 Its node is looked up when needed and forgotten when wrong. With Evenkeel a consumer group moves
-with a steal of the Paxos group that keeps it, and its members notice nothing; requests refused on
-the way are repeated here.
+with a steal of the Paxos group that stores it, and its members notice nothing; requests refused
+meanwhile are repeated here.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -48,9 +48,9 @@ T = TypeVar("T")
 
 NO_GENERATION: Final = -1
 ANSWER_GRACE_S: Final = 5.0
-"""A join is answered when all members have joined, after the rebalance timeout at the latest."""
+"""A join is answered when all members have joined, or at latest after the rebalance timeout."""
 LEAVE_S_MAX: Final = 2.0
-"""Closing does not wait longer for the coordinator to hear of it: the session ends by itself."""
+"""Closing waits no longer than this for the coordinator: the session ends by itself."""
 GROUP_KEY: Final = 0
 BATCHED_FROM: Final = 4
 """FindCoordinator takes many keys from this version on."""
@@ -66,7 +66,7 @@ MOVED_ON: Final = frozenset(
         ErrorCode.REBALANCE_IN_PROGRESS,
     }
 )
-"""The group is at another generation: what this member says no longer counts."""
+"""The group is at another generation: this member's requests no longer count."""
 
 
 class Committed(NamedTuple):
@@ -79,8 +79,8 @@ class Committed(NamedTuple):
 
 @attrs.frozen
 class Identity:
-    """Who commits. The default is a client outside of the group, which may commit while the group
-    is empty."""
+    """Who commits. The default is a client that is no member; it may commit while the group has no
+    members."""
 
     generation: int = NO_GENERATION
     member_id: str = ""
@@ -103,7 +103,7 @@ class Coordinator:
         self._node: int | None = None
 
     async def find(self) -> int:
-        """The node; looked up if it is not known.
+        """The coordinator's node, looked up if it is not known.
 
         Raises:
             BrokerError: if there is none yet (retriable), or the group may not be used.
@@ -127,7 +127,7 @@ class Coordinator:
         return node.id
 
     def forget(self) -> None:
-        """It is not there, or no longer."""
+        """The coordinator is not, or no longer, on this node: look it up again."""
         self._node = None
 
     async def ask(
@@ -138,7 +138,7 @@ class Coordinator:
         purpose: Purpose = Purpose.GENERAL,
         timeout_s: float | None = None,
     ) -> R:
-        """One request, sent once; after a lost connection the coordinator is looked up again."""
+        """Send one request, once; after a lost connection the coordinator is looked up again."""
         node = await self.find()
         try:
             return await self._client.ask(node, message, kind, purpose=purpose, timeout_s=timeout_s)
@@ -148,15 +148,15 @@ class Coordinator:
             raise
 
     async def leave(self, member_id: str, why: str) -> None:
-        """Tell it that a member leaves, so that the others need not wait for a session; also while
-        being cancelled. A failure is no error: the coordinator notices by itself, a session
-        later."""
+        """Tell the coordinator that a member leaves, so that the others need not wait for a
+        session; also while being cancelled. A failure is ignored: the coordinator notices by
+        itself, a session later."""
         request = LeaveGroupRequest(self.group, member_id, [MemberIdentity(member_id, None, why)])
         with trio.move_on_after(LEAVE_S_MAX, shield=True), suppress(EvenkeelError):
             await self.ask(request, LeaveGroupResponse)
 
     def check(self, what: str, code: int) -> None:
-        """Raise the error of an answer's code; on "not here", forget the coordinator's node.
+        """Raise the error for an answer's code; on "not here", forget the coordinator's node.
 
         Raises:
             CommitError: the group has moved on.
@@ -227,7 +227,7 @@ class Coordinator:
     async def committed(
         self, places: Collection[TopicPartition] | None, *, timeout_s: float | None = None
     ) -> dict[TopicPartition, Committed]:
-        """The committed offsets of these partitions (None: of all); others are left out."""
+        """The committed offsets of these partitions (None: of all), where there is one."""
         once = partial(self._committed_once, places)
         return await self.until_done("reading the offsets", once, timeout_s)
 

@@ -12,7 +12,7 @@ from wire.error_codes import ErrorCode
 
 
 class EvenkeelError(Exception):
-    """`what` failed, `why` as far as is known, and `advice` if there is any."""
+    """`what` failed, `why` as far as known, and `advice` if there is any."""
 
     retriable = False
 
@@ -27,7 +27,7 @@ class EvenkeelError(Exception):
         return f"{text} ({self.advice})" if self.advice else text
 
     def again(self) -> Self:
-        """The same error to be raised once more: many may wait for one failure."""
+        """The same error, to be raised once more: many tasks may wait for one failure."""
         twin = copy.copy(self)
         twin.__cause__ = self.__cause__
         return twin
@@ -42,7 +42,7 @@ class ClosedError(EvenkeelError):
 
 
 class UnreachableError(EvenkeelError):
-    """No connection to a broker could be made."""
+    """No connection to a broker could be opened."""
 
     retriable = True
 
@@ -60,7 +60,7 @@ class TimedOutError(EvenkeelError):
 
 
 class UnsupportedError(EvenkeelError):
-    """The broker does not support this request, or not in a version that we speak."""
+    """The broker does not support this request, or no version of it that we support."""
 
 
 class BufferFullError(EvenkeelError):
@@ -70,12 +70,12 @@ class BufferFullError(EvenkeelError):
 
 
 class BrokerError(EvenkeelError):
-    """A broker refused: `code` is Kafka's."""
+    """A broker refused the request; `code` is Kafka's error code."""
 
     def __init__(self, what: str, *, why: str = "", advice: str = "", code: int = -1) -> None:
         super().__init__(what, why=why, advice=advice)
         self.code = ErrorCode(code) if code in _CODES else ErrorCode.UNKNOWN_SERVER_ERROR
-        # Kafka's own client never shows this one: it begins anew with its bootstrap servers
+        # Kafka's own client hides this error: it starts again with its bootstrap servers
         self.retriable = self.code.retriable or self.code == ErrorCode.REBOOTSTRAP_REQUIRED
 
 
@@ -102,7 +102,7 @@ class OffsetError(EvenkeelError):
 
 
 class CommitError(EvenkeelError):
-    """Offsets were not committed: others own the partitions now."""
+    """Offsets were not committed: other members own the partitions now."""
 
 
 class ListenerError(EvenkeelError):
@@ -114,7 +114,7 @@ class FencedError(EvenkeelError):
 
 
 class LeaseLostError(EvenkeelError):
-    """A task of a task group is no longer ours: others may run it already."""
+    """A task of a task group is no longer ours: another member may run it already."""
 
 
 class LedgerError(EvenkeelError):
@@ -137,7 +137,7 @@ _ADVICE = {
 
 
 def refusal(what: str, code: int, message: str | None = None) -> BrokerError:
-    """The error for an answer with an error code in it."""
+    """The error for an answer with this error code."""
     known = ErrorCode(code) if code in _CODES else None
     name = f"error {code}" if known is None else known.name
     why = f"{name}, {message}" if message else name

@@ -1,7 +1,7 @@
 """The life of the library's own tasks: in a nursery that belongs to one `async with` of the user.
 
-It avoids two effects of a plain nursery for users. An exception of the body of the `async with`
-comes out as it is, not wrapped into a group; and a failure of one of our tasks (which is a bug, all
+It hides two effects of a plain nursery from users. An exception in the body of the `async with`
+comes out as it is, not wrapped in a group. A failure of one of our tasks (which is a bug: all
 expected failures are values there) still ends the body and is raised.
 """
 
@@ -54,7 +54,7 @@ class Scoped(ABC, Generic[T]):
 
     @abstractmethod
     def _lifetime(self) -> AbstractAsyncContextManager[T]:
-        """Every subclass has its own."""
+        """Opens and closes the object; every subclass has its own."""
 
     def _check_open(self) -> None:
         if not self._open:

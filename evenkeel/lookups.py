@@ -1,4 +1,4 @@
-"""Begin and end of partitions, and offsets by time: ListOffsets at each leader."""
+"""Beginning and end of partitions, and offsets by time: ListOffsets at each leader."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -25,7 +25,7 @@ CONSUMER: Final = -1
 
 
 class FoundOffset(NamedTuple):
-    """`offset` is -1 if nothing is that late; `timestamp_ms` of its record, or -1."""
+    """`offset` is -1 if there is no record that late; `timestamp_ms` is the record's, or -1."""
 
     offset: int
     timestamp_ms: int
@@ -57,7 +57,7 @@ async def _try_all(
     isolation: Isolation,
     found: dict[TopicPartition, FoundOffset],
 ) -> None:
-    """Ask each leader for what is not found yet; raise what went wrong, after all have answered."""
+    """Ask each leader for what is not found yet; raise a failure after all have answered."""
     by_leader: dict[int, dict[TopicPartition, int]] = {}
     failures: list[EvenkeelError] = []
     for place in sorted(wanted.keys() - found.keys()):
@@ -70,7 +70,7 @@ async def _try_all(
     async with trio.open_nursery() as nursery:
         for node, part in by_leader.items():
             nursery.start_soon(_ask, client, node, part, isolation, found, failures.append)
-    failures.sort(key=lambda error: error.retriable)  # what is final is told first
+    failures.sort(key=lambda error: error.retriable)  # a final error comes first
     if failures:
         raise failures[0]
 
@@ -94,7 +94,8 @@ async def _ask(
         CONSUMER,
         isolation.value,
         [ListOffsetsTopic(*one) for one in topics.items()],
-        client.config.request_timeout_ms * 3 // 4,  # what is found by then, while we still listen
+        # By then the broker answers with what it has found, while we still listen.
+        client.config.request_timeout_ms * 3 // 4,
     )
     try:
         answer = await client.ask(node, request, ListOffsetsResponse)

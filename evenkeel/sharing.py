@@ -1,7 +1,7 @@
 """What the leader of a consumer group knows when it assigns partitions, and the interface of
 assignors.
 
-The built-in ones are in `assignors`; `PartitionAssignor` is for your own.
+The built-in assignors are in `assignors`; implement `PartitionAssignor` for your own.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -44,14 +44,14 @@ class PartitionAssignor(Protocol):
 
     @property
     def name(self) -> str:
-        """What members agree on."""
+        """The name that members agree on."""
 
     def subscription(self, topics: frozenset[str]) -> bytes | None:
-        """What this member tells the leader beside its topics, whenever it joins."""
+        """What this member tells the leader besides its topics, each time it joins."""
 
     def assign(self, members: Sequence[Member], partitions: Mapping[str, int]) -> Shares:
-        """As the leader: who gets what. `partitions` says how many each existing topic has that any
-        member wants; a member that is left out gets nothing."""
+        """As the leader: each member's partitions. `partitions` has the number of partitions of
+        each existing topic that any member wants; a member that is left out gets none."""
 
     def on_assignment(self, places: Collection[TopicPartition], generation: int) -> None:
-        """What this member was assigned, before its listener is called."""
+        """Called with what this member was assigned, before its listener."""

@@ -26,7 +26,7 @@ from coordinator.states import STATE_NAMES, GroupEvent, GroupState
 from coordinator.subscription import CONSUMER_PROTOCOL
 
 CONSUMER: Final = "consumer"
-"""The type of groups that the broker shares out; the others are "classic"."""
+"""The type of groups with broker-side assignment; the others are "classic"."""
 
 
 class Admin:
@@ -37,7 +37,7 @@ class Admin:
 
     def describe(self, request: DescribeGroup, token: Token) -> None:
         group = None
-        if self._assigning.look(request.group) is None:  # else it is no classic group: Dead here
+        if self._assigning.look(request.group) is None:  # else not a classic group: Dead here
             group = self._look(request.group)
         if group is None:
             response = DescribeGroupResponse(error=ErrorCode.NONE, group=request.group)
@@ -85,7 +85,7 @@ class Admin:
         tenure.reply(token, response)
 
     def delete(self, request: DeleteGroup, token: Token) -> None:
-        """An empty group dies at once for new members, and finally when the log has it."""
+        """An empty group refuses new members at once, and is gone when the log has the deletion."""
         tenure = self._tenure
         if self._assigning.has_members(request.group):
             tenure.reply(token, refusal(request, ErrorCode.NON_EMPTY_GROUP))
@@ -102,7 +102,7 @@ class Admin:
         elif group.state != GroupState.EMPTY:
             error = ErrorCode.NON_EMPTY_GROUP
         elif group.durable < group.version:
-            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # the log does not know it is empty
+            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # the log does not have the leaving yet
         if error != ErrorCode.NONE:
             tenure.reply(token, refusal(request, error))
             return
@@ -119,7 +119,7 @@ class Admin:
         tenure.answer(under_way.pending, DeleteGroupResponse(error=error))
 
     def _look(self, name: ConsumerGroupId) -> LiveGroup | None:
-        """The live view, or else a passing one of what the log has."""
+        """The live view, or else a temporary one of what the log has."""
         group = self._tenure.groups.get(name)
         if group is None:
             stored = self._tenure.store.get(name)

@@ -49,10 +49,10 @@ EPOCH_MAX: Final = 2**31 - 1
 
 
 Match: TypeAlias = Callable[[str, Iterable[str]], frozenset[str]]
-"""The names that a pattern means, all of a name counting.
+"""The names that a pattern matches as a whole.
 
 Raises:
-    ValueError: if it is no pattern.
+    ValueError: if it is not a valid pattern.
 """
 
 
@@ -65,7 +65,7 @@ class _RefusedError(Exception):
 
 
 class Assigning:
-    """`topics` and `match` are asked whenever they may matter: both are the broker's."""
+    """`topics` and `match` are the broker's; they are called whenever their answer may matter."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Assigning:
         self._tenure.reply(token, response)
 
     def view(self, name: ConsumerGroupId) -> LiveAssigned | None:
-        """The live view of such a group; None if there is nobody in it, here or in the log."""
+        """The live view of such a group; None if it has no members, here or in the log."""
         group = self.groups.get(name)
         if group is None:
             stored = self._tenure.store.get(name)
@@ -140,7 +140,8 @@ class Assigning:
         return group
 
     def look(self, name: ConsumerGroupId) -> LiveAssigned | None:
-        """The live view, or else a passing one of what the log has; None if it is no such group."""
+        """The live view, or else a temporary one of what the log has; None if it is no such
+        group."""
         group = self.view(name)
         if group is None:
             stored = self._tenure.store.get(name)
@@ -153,7 +154,8 @@ class Assigning:
         return group is not None and bool(group.members)
 
     def adopt(self, stored: StoredGroup) -> LiveAssigned:
-        """Take over from the log: all waits go on, and each member hears all again."""
+        """Take over from the log: all waits continue, and each member is sent its whole
+        assignment."""
         return self._take_over(stored, stored.waits)
 
     def _take_over(self, stored: StoredGroup, known: Mapping[WaitFor, Wait]) -> LiveAssigned:
@@ -178,7 +180,7 @@ class Assigning:
     # --- one heartbeat
 
     def _try(self, group: LiveAssigned, request: AssignedHeartbeat) -> AssignedHeartbeatResponse:
-        """Carry it out as a whole or not at all."""
+        """Carry out the whole request or nothing of it."""
         before = group.checkpoint()
         try:
             return self._carry_out(group, request)
@@ -259,14 +261,15 @@ class Assigning:
     def _member_for(
         self, group: LiveAssigned, request: AssignedHeartbeat
     ) -> tuple[AssignedMember, AssignedMember | None]:
-        """The member that speaks, new or known, and a former self that it replaces."""
+        """The member that sent the request, new or known, and its former self, if it replaces
+        one."""
         if request.epoch == JOINING_EPOCH:
             return self._joining(group, request)
         member = self._named(group, request)
         if request.epoch == member.epoch:
             return member, None
         owned = _share_of(request.owned)
-        missed = request.epoch == member.previous_epoch  # our last answer got lost
+        missed = request.epoch == member.previous_epoch  # our last answer was lost
         if not missed or owned is None or not owned <= member.assigned:
             raise _RefusedError(
                 ErrorCode.FENCED_MEMBER_EPOCH,
@@ -275,9 +278,11 @@ class Assigning:
         return member, None
 
     def _named(self, group: LiveAssigned, request: AssignedHeartbeat) -> AssignedMember:
-        """The member that goes on or leaves: the one of its id, and the living one of its instance.
+        """The member that continues or leaves: the one with its id, and the current one of its
+        instance.
 
-        Whoever was replaced hears that, and not that it is unknown: it must not come back.
+        A member that was replaced gets an error that says so, and not that it is unknown: it must
+        not come back.
         """
         instance = request.instance_id
         if instance is not None and group.static.get(instance, request.member_id) != (
@@ -294,7 +299,7 @@ class Assigning:
     ) -> tuple[AssignedMember, AssignedMember | None]:
         known = group.members.get(request.member_id)
         if known is not None and request.instance_id not in (None, known.instance_id):
-            # What it holds would be nobody's, and its place that of two instances.
+            # Else nobody would own its partitions, and two instances would share its place.
             raise _RefusedError(ErrorCode.INVALID_REQUEST, "the member has no such instance id")
         former = group.static.get(request.instance_id) if request.instance_id is not None else None
         if former is not None and former != request.member_id:
@@ -347,9 +352,10 @@ class Assigning:
         self._plan_if_possible(group, changed=True)
 
     def _plan_if_possible(self, group: LiveAssigned, *, changed: bool) -> None:
-        """For what no request asked for (time is up, topics have grown): there is nobody to refuse.
+        """Plan after an event that no request caused (time is up, topics have grown): there is no
+        request to refuse.
 
-        Where no plan can be made the members keep the shares that they have.
+        If no plan can be made, members keep their present shares.
         """
         try:
             self._plan_again(group, changed=changed)
@@ -357,7 +363,7 @@ class Assigning:
             self._tenure.notice(group.name, "plan_refused", str(refused))
 
     def _plan_again(self, group: LiveAssigned, *, changed: bool) -> None:
-        """A new epoch and a new plan, if what the last one was made from has changed."""
+        """Make a new epoch and a new plan, if the input of the last plan has changed."""
         topics = self._topics()
         if not changed and group.topics_version == topics.version:
             return
@@ -389,9 +395,9 @@ class Assigning:
     def _wanted(
         self, group: LiveAssigned, ids: Mapping[str, tuple[bytes, int]]
     ) -> dict[MemberId, frozenset[bytes]]:
-        """Ids of the topics each member subscribes to and that there are.
+        """The ids of the existing topics that each member subscribes to.
 
-        Most members say the same: a pattern is held against all topics once for all of them.
+        Most members subscribe alike: a pattern is matched against all topics once for all of them.
         """
         members = group.members.values()
         patterns = {member.subscription.pattern for member in members} - {None}
@@ -444,7 +450,8 @@ class Assigning:
     # --- the log
 
     def _settle(self, group: LiveAssigned) -> None:
-        """Send what has changed to the log, unless something is on its way there."""
+        """Send what has changed to the log, unless a snapshot is under way; answer what it now
+        has."""
         while group.waiting and group.waiting[0].version <= group.durable:
             waiting = group.waiting.pop(0)
             self._tenure.answer(waiting.pending, waiting.response)
@@ -455,7 +462,7 @@ class Assigning:
         self._forget_if_idle(group)
 
     def _forget_if_idle(self, group: LiveAssigned) -> None:
-        """A group without anyone in it needs no live view: the log knows it all."""
+        """A group without members needs no live view: the log has all of it."""
         if group.members or group.waiting or group.snapshot_under_way:
             return
         if group.durable >= group.version and self.groups.get(group.name) is group:
@@ -476,7 +483,7 @@ class Assigning:
             self._settle(group)
 
     def _reload(self, group: LiveAssigned, why: str, error: ErrorCode) -> None:
-        """Our view did not make it into the log: forget it, and take over anew from the log."""
+        """Our view did not get into the log: forget it, and take over again from the log."""
         tenure = self._tenure
         tenure.notice(group.name, "snapshot_lost", why)
         tenure.counters.snapshots_lost += 1
@@ -492,7 +499,7 @@ class Assigning:
         del self.groups[group.name]
         stored = tenure.store.get(group.name)
         if stored is not None and stored.assigned is not None and stored.assigned.members:
-            for member in stored.assigned.members:  # who had left, or was late, is about to again
+            for member in stored.assigned.members:  # had left or was late: is about to again
                 left.setdefault(WaitFor(TimerKind.CONSUMER, member.member_id), NOTHING_LEFT)
             self._take_over(stored, left)
 
@@ -505,7 +512,7 @@ def _session_key(group: LiveAssigned, member: AssignedMember) -> TimerKey:
 
 
 def _check(request: AssignedHeartbeat, config: CoordinatorConfig) -> None:
-    """What is wrong with a heartbeat whatever the group is like."""
+    """Refuse what is wrong with a heartbeat whatever the state of the group."""
     if not request.group or not text_fits(request.group, config.group_id_bytes_max):
         raise _RefusedError(ErrorCode.INVALID_GROUP_ID, "the group id is empty or too long")
     texts = (request.member_id, request.instance_id, request.rack_id, request.pattern)
@@ -545,7 +552,7 @@ def _check_lists(request: AssignedHeartbeat, config: CoordinatorConfig) -> None:
 
 
 def _merged(known: Subscription, request: AssignedHeartbeat) -> Subscription:
-    """What is None in a heartbeat stays as it was."""
+    """A field that is None in a heartbeat keeps its value."""
     timeout_ms = request.rebalance_timeout_ms
     return Subscription(
         known.topics if request.topics is None else tuple(sorted(set(request.topics))),

@@ -1,6 +1,6 @@
 """One consumer group as its coordinator sees it: volatile, and at times ahead of the log.
 
-Data and questions about it; `membership` changes it (and `rebalance` for the phases).
+Data and queries on it; `membership` changes it (and `rebalance`, for the phases).
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ MEMBER_OVERHEAD_BYTES: Final = 64
 
 @attrs.define(eq=False)
 class LiveMember:
-    """A member. It takes part in the next generation iff its JoinGroup is parked (`join`).
+    """A member. It takes part in the next generation iff its JoinGroup is deferred (`join`).
 
     `established`: it has been in a generation, so it is in the log. `restarted_from`: the id of the
     static member that this one has just replaced without a rebalance (KIP-345).
@@ -70,7 +70,7 @@ class LiveMember:
         )
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What the member said under this protocol, in its own order of preference."""
+        """The member's metadata for this protocol."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
@@ -90,7 +90,7 @@ class LiveMember:
 
 @attrs.frozen
 class LeaveWait:
-    """A LeaveGroup that is answered once the log has `version`: then the member is gone."""
+    """A LeaveGroup that is answered once the log has `version`: only then is the member gone."""
 
     version: int
     pending: Pending[LeaveGroup]
@@ -102,8 +102,8 @@ class LiveGroup:
     """Versions count the changes that must reach the log, one snapshot under way at a time.
 
     A JoinGroup is answered when `durable` has reached `join_version` (the generation, or a static
-    member's new id), a SyncGroup when it has reached `sync_version` (the assignments). So a
-    generation that anyone has been told of is never given out again, whoever coordinates next.
+    member's new id), a SyncGroup when it has reached `sync_version` (the assignments). So once any
+    client knows a generation, no later coordinator gives out the same number again.
     """
 
     name: ConsumerGroupId
@@ -117,10 +117,11 @@ class LiveGroup:
     """Name of a protocol -> how many members offer it."""
     static: dict[str, MemberId] = attrs.Factory(dict)
     pending: dict[MemberId, None] = attrs.Factory(dict)
-    """Given an id with MEMBER_ID_REQUIRED, not yet joined with it; the oldest first."""
+    """Lent an id with MEMBER_ID_REQUIRED and have not yet joined with it; the oldest first."""
 
     unsynced: set[MemberId] = attrs.Factory(set)
-    """Joined this generation and have not asked for their assignment; only looked into."""
+    """Joined this generation and have not asked for their assignment; only tested for
+    membership."""
 
     leaving: list[LeaveWait] = attrs.Factory(list)
 
@@ -167,11 +168,11 @@ class LiveGroup:
         return group
 
     def advance(self, event: GroupEvent) -> None:
-        """The only door between states."""
+        """The only way to change the state."""
         self.state = next_state(self.state, event)
 
     def touch(self) -> int:
-        """Something has changed that must be in the log before it is visible."""
+        """Record a change that must be in the log before it is visible."""
         self.version += 1
         return self.version
 
@@ -192,7 +193,7 @@ class LiveGroup:
             self.leader = None  # the next generation has a new one, among those who join it
 
     def fence(self, member_id: MemberId, instance_id: str | None) -> ErrorCode:
-        """Whether this is a member, and the living one of its instance id."""
+        """Whether this is a member, and the current one of its instance id."""
         if instance_id is not None:
             known = self.static.get(instance_id)
             if known is None:
@@ -202,14 +203,14 @@ class LiveGroup:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def change(self, member: LiveMember, request: JoinGroup) -> None:
-        """Take over what a member says of itself when it joins again."""
+        """Take over the fields of a member's new JoinGroup."""
         self.offered.subtract({name for name, _ in member.protocols})
         member.update(request)
         self.offered.update({name for name, _ in member.protocols})
         self.protocol_type = request.protocol_type
 
     def supports(self, request: JoinGroup) -> bool:
-        """Whether the others can agree with this member on a protocol (D5)."""
+        """Whether the other members share a protocol with this one (D5)."""
         own = self.members.get(self.static.get(request.instance_id or "", request.member_id))
         others_count = len(self.members) - (own is not None)
         if others_count == 0:
@@ -230,7 +231,7 @@ class LiveGroup:
         return sum(member.size_bytes() for member in self.members.values())
 
     def visible_state(self) -> GroupState:
-        """Assignments that are not in the log yet have not been made."""
+        """The state as clients may see it: assignments that are not in the log yet do not count."""
         if self.state == GroupState.STABLE and self.durable < self.sync_version:
             return GroupState.COMPLETING_REBALANCE
         return self.state
@@ -251,12 +252,12 @@ class LiveGroup:
         )
 
     def join_response(self, member: LiveMember, request: JoinGroup) -> JoinGroupResponse:
-        """What `member` learns about the present generation (D8)."""
+        """What `member` is told about the present generation (D8)."""
         leader, tell_all = self.leader or NO_MEMBER, member.member_id == self.leader
         skip = False
         if member.restarted_from is not None and tell_all:
-            # The assignment stands, so a restarted leader must not make one: it is told either to
-            # skip it (KIP-814), or, by an older version, that its former self is the leader.
+            # The assignment stands, so a restarted leader must not make one. It is told to skip it
+            # (KIP-814), or, with an older version, that its former self is the leader.
             skip = tell_all = request.supports_skip_assignment
             leader = member.member_id if skip else member.restarted_from
         return JoinGroupResponse(
@@ -287,7 +288,7 @@ def protocols_bytes(protocols: Sequence[Protocol]) -> int:
 
 
 def common_protocols(offers: Sequence[Sequence[Protocol]]) -> set[str]:
-    """The names that everyone offers."""
+    """The names that all members offer."""
     assert offers
     return set.intersection(*({protocol.name for protocol in offer} for offer in offers))
 
@@ -295,7 +296,7 @@ def common_protocols(offers: Sequence[Sequence[Protocol]]) -> set[str]:
 def choose_protocol(offers: Mapping[MemberId, Sequence[Protocol]], leader: MemberId) -> str:
     """Each member votes for the first of its protocols that all support; most votes win (D5).
 
-    A draw goes to what the leader prefers: it has to do the work.
+    The leader's preference breaks a tie: it has to do the work.
     """
     common = common_protocols(list(offers.values()))
     assert common, "a member was let in with whom nobody can agree"

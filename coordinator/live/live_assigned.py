@@ -21,7 +21,7 @@ from coordinator.replicated.stored import NO_REVISION, StoredGroup
 
 
 class Waiting(NamedTuple):
-    """An answer that may leave when the log has this version."""
+    """An answer that may be sent once the log has this version."""
 
     version: int
     pending: Pending[AssignedHeartbeat]
@@ -30,7 +30,8 @@ class Waiting(NamedTuple):
 
 @attrs.define(eq=False)
 class LiveAssigned:
-    """The coordinator's view, at times ahead of the log. `announced`: what a member heard last."""
+    """The coordinator's view, at times ahead of the log. `announced`: the last assignment sent to
+    each member."""
 
     name: ConsumerGroupId
     revision: int = NO_REVISION
@@ -68,7 +69,7 @@ class LiveAssigned:
             del self.static[member.instance_id]
 
     def checkpoint(self) -> "LiveAssigned":
-        """What `restore` goes back to when a request turns out to be refused half way."""
+        """The state that `restore` returns to if a request is refused half way."""
         return attrs.evolve(
             self, members=dict(self.members), static=dict(self.static), topics=dict(self.topics)
         )
@@ -79,7 +80,7 @@ class LiveAssigned:
         self.topics_version = before.topics_version
 
     def text_bytes(self) -> int:
-        """What members say of themselves, in a snapshot."""
+        """Bytes of the members' own texts in a snapshot."""
         return sum(member.text_bytes() for member in self.members.values())
 
     def snapshot(self) -> AssignedSnapshot:
@@ -89,7 +90,7 @@ class LiveAssigned:
         )
 
     def state(self) -> str:
-        """Kafka's name of it; the plan is always made with the epoch, so never "Assigning"."""
+        """Kafka's name for it; the plan is always made with the epoch, so never "Assigning"."""
         if not self.members:
             return "Empty"
         done = all(

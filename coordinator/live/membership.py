@@ -1,4 +1,4 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: who is a member and what it may do now."""
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: who is a member, and what a member may do now."""
 
 from coordinator.limits import CoordinatorConfig, text_fits
 from coordinator.live.assigning import Assigning
@@ -42,10 +42,10 @@ class Membership:
             self._tenure.reply(token, refusal(request, error))
 
     def _join(self, request: JoinGroup, token: Token) -> ErrorCode:
-        """NONE if the request was answered or parked, else what to refuse it with."""
+        """NONE if the request was answered or deferred, else the error to refuse it with."""
         tenure = self._tenure
         if self._assigning.has_members(request.group):
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL  # the two kinds of members do not mix
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL  # classic and assigned members do not mix
         group = self._rebalance.view(request.group)
         if group is None and request.member_id:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -83,7 +83,7 @@ class Membership:
     def _join_known(self, group: LiveGroup, request: JoinGroup, token: Token) -> ErrorCode:
         if request.member_id in group.pending:
             if request.instance_id is not None:
-                return ErrorCode.UNKNOWN_MEMBER_ID  # ids are only lent to dynamic members
+                return ErrorCode.UNKNOWN_MEMBER_ID  # only dynamic members get lent ids
             if not self._has_room(group, request):
                 return ErrorCode.GROUP_MAX_SIZE_REACHED
             self._tenure.take_back(group, request.member_id)
@@ -97,7 +97,7 @@ class Membership:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         unchanged = member.protocols == request.protocols
         if group.state == GroupState.COMPLETING_REBALANCE and unchanged:
-            self._defer_join(group, member, request, token)  # the first answer got lost
+            self._defer_join(group, member, request, token)  # the first answer was lost
         elif group.state == GroupState.STABLE and unchanged and member.member_id != group.leader:
             self._defer_join(group, member, request, token)
         else:
@@ -136,7 +136,7 @@ class Membership:
     def _defer_join(
         self, group: LiveGroup, member: LiveMember, request: JoinGroup, token: Token
     ) -> None:
-        """A member has one JoinGroup outstanding; a second one means it gave up on the first."""
+        """A member has one pending JoinGroup: a second one means that it gave up on the first."""
         self._rebalance.drop_pending(member, ErrorCode.REBALANCE_IN_PROGRESS)
         member.join = self._tenure.defer(request, token)
         self._rebalance.refresh(group, member)
@@ -144,10 +144,10 @@ class Membership:
     def _replace_static(
         self, group: LiveGroup, member: LiveMember, request: JoinGroup, token: Token
     ) -> ErrorCode:
-        """A static member is back with a new process (KIP-345): same place, new id.
+        """A static member returns with a new process (KIP-345): same place, new id.
 
-        Its former self is fenced from now on. If the group is stable and the new self wants
-        nothing else, nobody but the log has to know.
+        Its former self is fenced from now on. If the group is stable and the new self asks for
+        nothing else, there is no rebalance: only the log has to learn of it.
         """
         if not self._has_room(group, request, instead_of=member):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -175,8 +175,8 @@ class Membership:
         return self._tenure.new_member_id(request.instance_id or request.client_id or "member")
 
     def _make_room(self, group: LiveGroup) -> None:
-        """Ids that nobody has joined with keep nobody out: where there is no place left, the oldest
-        of them is taken back, of this group or, where the coordinator is full, of any."""
+        """Lent ids keep no client out: if there is no place left, the oldest lent id is taken back,
+        of this group or, if the coordinator is full, of any group."""
         tenure = self._tenure
         while group.pending and not self._has_places(group, 0):
             self._take_back(group, next(iter(group.pending)))
@@ -234,7 +234,7 @@ class Membership:
             self._rebalance.settle(group)
 
     def _assign(self, group: LiveGroup, request: SyncGroup) -> None:
-        """The leader's plan, each member only its part (D8); visible when it is in the log."""
+        """Give each member its part of the leader's plan (D8); visible once it is in the log."""
         parts = dict(request.assignments)
         for member in group.members.values():
             member.assignment = parts.get(member.member_id, b"")
@@ -301,7 +301,7 @@ class Membership:
 
 
 def check_join(request: JoinGroup, config: CoordinatorConfig) -> ErrorCode:
-    """What a JoinGroup is refused for whatever the group."""
+    """The error for a JoinGroup that is wrong whatever the group; NONE if it is not."""
     if not request.group or not text_fits(request.group, config.group_id_bytes_max):
         return ErrorCode.INVALID_GROUP_ID
     timeout_ms = request.session_timeout_ms
@@ -344,10 +344,11 @@ def _check_sync(group: LiveGroup | None, request: SyncGroup) -> ErrorCode:
 def _wants_the_same(
     group: LiveGroup, member: LiveMember, before: tuple[tuple[str, bytes], ...]
 ) -> bool:
-    """Whether a restarted static member can go on with what its former self was assigned.
+    """Whether a restarted static member can continue with its former self's assignment.
 
-    The protocol must still be offered, under the same preferences, and for Kafka's consumers the
-    topics must be the same; the rest of the metadata (owned partitions, user data) may differ.
+    It must offer the same protocols in the same order of preference. For Kafka's consumers it must
+    also subscribe to the same topics; the rest of the metadata (owned partitions, user data) may
+    differ.
     """
     if [name for name, _ in before] != [name for name, _ in member.protocols]:
         return False

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete: progress, kept in the log of the group (D12)."""
+"""OffsetCommit, OffsetFetch and OffsetDelete: committed offsets, stored in the log (D12)."""
 
 from collections.abc import Callable
 from itertools import count
@@ -56,7 +56,7 @@ class Offsets:
     # --- OffsetCommit
 
     def commit(self, request: OffsetCommit, token: Token) -> None:
-        """Propose the partitions that are in order; answered when the log has them."""
+        """Propose the partitions that are valid; the answer follows when the log has them."""
         tenure = self._tenure
         error = self._refuse_commit(request)
         if error != ErrorCode.NONE:
@@ -83,7 +83,8 @@ class Offsets:
     def _topic_ids(
         self, group: ConsumerGroupId, topics: tuple[TopicOffsets, ...]
     ) -> tuple[bytes, ...]:
-        """What the log needs to know which of them a member holds, where the broker shares out."""
+        """Lets the log check which of the topics a member holds, in groups with broker-side
+        assignment."""
         if not self._assigning.has_members(group):
             return ()
         ids = self._topics().ids
@@ -97,11 +98,11 @@ class Offsets:
             return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         if not text_fits(request.instance_id or "", config.text_bytes_max):
             return ErrorCode.INVALID_REQUEST
-        member_bytes_max = 2 * config.text_bytes_max  # ids of ours hold a name and some numbers
+        member_bytes_max = 2 * config.text_bytes_max  # our ids hold a name and some numbers
         if not text_fits(request.member_id, member_bytes_max):
             return ErrorCode.INVALID_REQUEST
         if self._assigning.has_members(request.group):
-            return ErrorCode.NONE  # fenced by the member's epoch where it is applied
+            return ErrorCode.NONE  # fenced by the member's epoch when it is applied
         group = self._rebalance.view(request.group)
         error = _fence(group, request)
         if error != ErrorCode.NONE:
@@ -114,7 +115,7 @@ class Offsets:
         return ErrorCode.NONE
 
     def on_commit(self, under_way: CommitUnderWay, outcome: Result | ProposalFailure) -> None:
-        """Answer with the log's verdict on all that was proposed, and ours on the rest."""
+        """Answer with the log's verdict on what was proposed, and with our own on the rest."""
         if isinstance(outcome, ProposalFailure):
             error, stale = CHANGE_ERRORS[outcome], frozenset[int]()
         else:
@@ -135,7 +136,7 @@ class Offsets:
         self._tenure.answer(under_way.pending, OffsetCommitResponse(topics=tuple(topics)))
 
     def _replaced(self, request: OffsetCommit) -> frozenset[tuple[str, int]]:
-        """The partitions of which the log has an offset for a later topic of the name."""
+        """The partitions for which the log has an offset of a later topic with the same name."""
         stored = self._tenure.store.get(request.group)
         offsets = stored.offsets if stored is not None else {}
         return frozenset(
@@ -149,8 +150,8 @@ class Offsets:
     # --- OffsetFetch
 
     def fetch(self, request: OffsetFetch, token: Token) -> None:
-        """From what the log has: a commit that is answered is seen by every later fetch. What was
-        committed for an earlier topic of the name says nothing of this one."""
+        """Answer from the log: every fetch sees each commit that was answered before it. Offsets of
+        an earlier topic with the same name are left out."""
         error = _fence_fetch(self._tenure.store.get(request.group), request)
         if error != ErrorCode.NONE:
             self._tenure.reply(token, refusal(request, error))
@@ -230,13 +231,13 @@ class Offsets:
 
 
 def _fence(group: LiveGroup | None, request: OffsetCommit) -> ErrorCode:
-    """The same rule as where it is applied, on what we know already."""
+    """The rule that also holds when it is applied, on what we know already."""
     if group is None:
         return ErrorCode.NONE if request.generation < 0 else ErrorCode.ILLEGAL_GENERATION
     if group.state == GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if request.generation < 0 and group.state == GroupState.EMPTY:
-        return ErrorCode.NONE  # nobody manages this group: a simple consumer, or an operator
+        return ErrorCode.NONE  # the group has no members: a simple consumer, or an operator
     error = group.fence(request.member_id, request.instance_id)
     if error != ErrorCode.NONE:
         return error
@@ -250,7 +251,7 @@ def _fence(group: LiveGroup | None, request: OffsetCommit) -> ErrorCode:
 def _sort_out(
     request: OffsetCommit, config: CoordinatorConfig, there: Topics
 ) -> tuple[tuple[TopicOffsets, ...], tuple[TopicErrors, ...]]:
-    """What to propose, and for every partition asked for why not (NONE: it is proposed)."""
+    """What to propose, and for every partition asked for the error (NONE: it is proposed)."""
     proposed, errors = [], []
     left_bytes = config.commit_bytes_max
     for topic, partitions in request.topics:
@@ -276,9 +277,10 @@ def _sort_out(
 
 
 def _fence_fetch(group: StoredGroup | None, request: OffsetFetch) -> ErrorCode:
-    """Whoever says that it is a member begins to consume at what it is told (KIP-848).
+    """Check who fetches: a member starts consuming at the offsets it gets here (KIP-848).
 
-    By what the log has, as the offsets are: a member hears of no epoch before the log does.
+    The check uses what the log has, as the offsets do: a member gets no epoch before the log has
+    it.
     """
     nobody = not request.member_id and request.epoch < 0
     if group is None or group.assigned is None or nobody:
@@ -305,7 +307,7 @@ def _refuse_delete(group: LiveGroup | None, stored: StoredGroup | None) -> Error
 
 
 def _topics_in_use(group: LiveGroup | None) -> frozenset[str] | None:
-    """The topics that members subscribe to; None if a member does not let us know."""
+    """The topics that members subscribe to; None if a member's metadata does not say."""
     topics: frozenset[str] = frozenset()
     for member in group.members.values() if group is not None else ():
         name = group.protocol_name if group is not None else None

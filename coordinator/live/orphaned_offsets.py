@@ -1,7 +1,7 @@
 """Offsets and the topics they were committed for: offsets of deleted topics are forgotten.
 
 What a member is told is correct at once, because it goes by the uid (`topics.Topics.is_of`). The
-rest is done in the background, some offsets at a time: offsets of deleted topics are forgotten, and
+rest happens in the background, some offsets at a time: offsets of deleted topics are forgotten, and
 offsets of a release that did not store uids are bound to the present topic. This runs when a
 coordinator begins, when topics are deleted, and with every sweep, so nothing depends on who was
 coordinator when a topic was deleted.
@@ -17,7 +17,7 @@ from coordinator.replicated.stored import StoredGroup
 from coordinator.topics import ANY_TOPIC, NO_TOPIC, Topics
 
 WORK_MAX: Final = 2_000
-"""Offsets looked at in one tick, a millisecond's work; more where one group has more."""
+"""Offsets examined in one tick, a millisecond's work; more if a single group has more."""
 
 
 class OrphanedOffsets:
@@ -25,7 +25,7 @@ class OrphanedOffsets:
         self._tenure = tenure
         self._topics = topics
         self._left: list[ConsumerGroupId] = []
-        """The groups that are still to be looked at, the next one last."""
+        """The groups that are still to be examined, the next one last."""
         self._settled = False
 
     @property
@@ -33,8 +33,8 @@ class OrphanedOffsets:
         return bool(self._left)
 
     def begin(self, *, settled: bool = False) -> None:
-        """Look at all groups, from the next tick on. `settled`: we have been here for long enough
-        to know of every topic that was there when a release without uids last wrote."""
+        """Examine all groups, from the next tick on. `settled`: we have been coordinator for long
+        enough to know every topic that existed when a release without uids last wrote."""
         self._settled = settled
         if self._topics().uids is not None:
             names = [group.name for group in self._tenure.store.groups() if group.offsets_count]
@@ -63,7 +63,7 @@ class OrphanedOffsets:
                 yield TopicBindings(topic, tuple(bindings))
 
     def _now(self, topics: Topics, topic: str, partition: int, uid: int) -> int:
-        """What an offset with this uid is to be tied to."""
+        """The uid to bind an offset with this uid to; NO_TOPIC if it is to be forgotten."""
         known = topics.uid(topic, partition)
         if uid != ANY_TOPIC:
             return uid if topics.is_of(topic, partition, uid) else NO_TOPIC

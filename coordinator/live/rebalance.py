@@ -1,10 +1,11 @@
-"""The phases of a rebalance, the deadlines in it, and what happens when the log has answered.
+"""The phases of a rebalance, its deadlines, and what happens when the log has answered.
 
-A rebalance: PREPARING, members are waited for; when all have joined, or time is up, the generation
-is one more (A9) and goes into the log; COMPLETING, the leader shares the work out; when the log has
-the assignments everyone gets its own (D2, D8). Both times the log comes before the answer, one
-propose more than Kafka spends: so the next coordinator goes on in the same phase of the same
-generation, and no generation number ever stands for two different sets of members.
+PREPARING: the coordinator waits for members to join. When all have joined, or time is up, it raises
+the generation by one (A9) and writes it to the log. COMPLETING: the leader assigns the partitions;
+when the log has the assignments, each member gets its own (D2, D8). Both times the log comes before
+the answer, which costs one proposal more than Kafka spends. In return the next coordinator
+continues in the same phase of the same generation, and no generation number ever stands for two
+different sets of members.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,8 +31,8 @@ FAILURE_ERRORS: Final[Mapping[ProposalFailure, ErrorCode]] = {
     ProposalFailure.UNKNOWN: ErrorCode.NOT_COORDINATOR,
     ProposalFailure.OVERLOADED: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }
-"""What members are told whose snapshot did not come about: all of them retriable, and asking again
-is safe, for a snapshot is compare-and-set."""
+"""The answer to members whose snapshot did not get into the log. All of these errors are retriable,
+and asking again is safe, because a snapshot is compare-and-set."""
 CHANGE_ERRORS: Final[Mapping[ProposalFailure, ErrorCode]] = {
     **FAILURE_ERRORS,
     ProposalFailure.UNKNOWN: ErrorCode.REQUEST_TIMED_OUT,
@@ -48,7 +49,7 @@ class Rebalance:
     # --- phases
 
     def prepare(self, group: LiveGroup, reason: str) -> None:
-        """Ask everyone to join again; they hear of it by their heartbeats."""
+        """Ask all members to join again; their heartbeats tell them."""
         tenure = self._tenure
         group.initial = group.state == GroupState.EMPTY
         group.advance(GroupEvent.REBALANCE)
@@ -78,10 +79,10 @@ class Rebalance:
             self._complete(group)
 
     def _complete(self, group: LiveGroup) -> None:
-        """End the wait: whoever has joined makes up the next generation.
+        """End the wait: the members that have joined form the next generation.
 
-        Static members that have not joined stay until their session ends (KIP-345); if there are
-        only such, there is nobody to lead, and the wait goes on.
+        Static members that have not joined stay until their session ends (KIP-345). If there are
+        only such members, there is none to lead, and the wait continues.
         """
         tenure = self._tenure
         group.initial = False
@@ -116,7 +117,7 @@ class Rebalance:
     def remove(
         self, group: LiveGroup, gone: Iterable[LiveMember], error: ErrorCode, reason: str
     ) -> None:
-        """Members leave, by wish or by force; what they had goes to the others."""
+        """Members leave, voluntarily or expelled; the others get their partitions."""
         self._expel(group, gone, error, reason)
         if group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
             self.prepare(group, reason)
@@ -144,7 +145,7 @@ class Rebalance:
     # --- deadlines
 
     def refresh(self, group: LiveGroup, member: LiveMember) -> None:
-        """We have heard of the member, or have just answered it."""
+        """Restart the session: the member was heard of, or has just been answered."""
         self._tenure.wait(session_key(group, member), member.session_timeout_ms)
 
     def on_timer(self, key: TimerKey) -> None:
@@ -166,18 +167,18 @@ class Rebalance:
                 if gone:
                     self.remove(group, gone, ErrorCode.UNKNOWN_MEMBER_ID, "did not sync in time")
             case TimerKind.CONSUMER | TimerKind.REVOCATION:
-                raise AssertionError(f"{key} is for groups that the broker shares out")
+                raise AssertionError(f"{key} is for groups with broker-side assignment")
         self.settle(group)
 
     def _session_over(self, group: LiveGroup, member: LiveMember) -> None:
         if member.join is not None or member.sync is not None:
-            self.refresh(group, member)  # it waits for us, so it is alive
+            self.refresh(group, member)  # it waits for our answer, so it is alive
             return
         self._tenure.counters.sessions_expired += 1
         self.remove(group, [member], ErrorCode.UNKNOWN_MEMBER_ID, "session timed out")
 
     def _wait_for_more(self, group: LiveGroup) -> None:
-        """Members are still coming to a group that was empty: one delay more, within bounds."""
+        """Members are still coming to a group that was empty: one more delay, within bounds."""
         delay_ms = min(self._tenure.config.initial_rebalance_delay_ms, group.initial_left_ms)
         group.initial_left_ms -= delay_ms
         group.newcomer = False
@@ -245,9 +246,9 @@ class Rebalance:
             self.settle(group)
 
     def reload(self, group: LiveGroup, error: ErrorCode) -> None:
-        """Our view did not make it into the log: forget it, and take over anew from the log.
+        """Our view did not get into the log: forget it, and take over again from the log.
 
-        To the members this is a coordinator that has moved, onto the same node.
+        To the members this looks like a coordinator that has moved, onto the same node.
         """
         tenure = self._tenure
         left = {}
@@ -264,7 +265,7 @@ class Rebalance:
         del tenure.groups[group.name]
         stored = tenure.store.get(group.name)
         if stored is not None and stored.members:
-            for member_id in stored.members:  # who had left, or was late, is about to again
+            for member_id in stored.members:  # had left or was late: is about to again
                 left.setdefault(WaitFor(TimerKind.SESSION, member_id), NOTHING_LEFT)
             self._take_over(stored, left)
 
@@ -273,12 +274,12 @@ class Rebalance:
         return [*(session_key(group, member) for member in group.members.values()), *whole]
 
     def has_members(self, name: ConsumerGroupId) -> bool:
-        """Whether anybody is in the group in the classic way, or about to be."""
+        """Whether the group has classic members, or clients about to become some."""
         group = self.view(name)
         return group is not None and bool(group.members or group.pending)
 
     def view(self, name: ConsumerGroupId) -> LiveGroup | None:
-        """The live view of a group; None if there is nobody in it, here or in the log."""
+        """The live view of a group; None if it has no members, here or in the log."""
         group = self._tenure.groups.get(name)
         if group is None:
             stored = self._tenure.store.get(name)
@@ -287,14 +288,14 @@ class Rebalance:
         return group
 
     def adopt(self, stored: StoredGroup) -> LiveGroup:
-        """Take over a group with members from the log: all waits go on.
+        """Take over a group with members from the log: all waits continue.
 
         Generation and assignments stand, so members notice nothing but a new address.
         """
         return self._take_over(stored, stored.waits)
 
     def _take_over(self, stored: StoredGroup, known: Mapping[WaitFor, Wait]) -> LiveGroup:
-        """A rebalance in progress is in the log only by the wait for it; it continues, too."""
+        """The log has a rebalance in progress only as the wait for it; it continues, too."""
         group = self._tenure.groups[stored.name] = LiveGroup.from_stored(stored)
         for member in group.members.values():
             wait = known.get(WaitFor(TimerKind.SESSION, member.member_id))

@@ -1,7 +1,7 @@
 """What one mastership knows and forgets with it: live groups, deadlines, requests under way.
 
-Shared by the parts of the coordinator; each entry point of `coordinator.Coordinator` lets them
-work, then sends the snapshots that have become due and takes the effects along.
+The parts of the coordinator share it. Each entry point of `coordinator.Coordinator` lets them work,
+then proposes the snapshots that have become due and returns the effects.
 """
 
 from hashlib import blake2b
@@ -40,12 +40,12 @@ from coordinator.timers import TimerKey, TimerKind, Timers, Wait
 R = TypeVar("R", bound=Request)
 
 MEMBER_ID_BYTES: Final = 16
-"""Of chance, as many as in a UUID."""
+"""Random-looking bytes in a member id, as many as in a UUID."""
 
 
 @attrs.frozen(eq=False)
 class SnapshotUnderWay:
-    """`group` by reference: a view that was thrown away since has nothing to learn from it."""
+    """`group` is a reference: a view that was discarded since has no use for the outcome."""
 
     group: LiveGroup
     version: int
@@ -53,7 +53,7 @@ class SnapshotUnderWay:
 
 @attrs.frozen(eq=False)
 class CommitUnderWay:
-    """`topics`: why a partition was not proposed; NONE where the log has the last word."""
+    """`topics`: why a partition was not proposed; NONE where the log decides."""
 
     pending: Pending[OffsetCommit]
     topics: tuple[TopicErrors, ...]
@@ -77,12 +77,12 @@ class SweepUnderWay:
 
 @attrs.frozen(eq=False)
 class ForgettingUnderWay:
-    """Offsets of a deleted topic; nothing waits for it."""
+    """Forgets offsets of deleted topics; no request waits for it."""
 
 
 @attrs.frozen(eq=False)
 class AssignedUnderWay:
-    """As SnapshotUnderWay, for a group that the broker shares out."""
+    """As SnapshotUnderWay, for a group with broker-side assignment."""
 
     group: LiveAssigned
     version: int
@@ -90,7 +90,7 @@ class AssignedUnderWay:
 
 @attrs.frozen(eq=False)
 class WaitRecordsUnderWay:
-    """The remaining time of waits; nothing waits for it."""
+    """Records the remaining time of waits; no request waits for it."""
 
 
 UnderWay: TypeAlias = (
@@ -134,12 +134,12 @@ class Tenure:
         self.groups: dict[ConsumerGroupId, LiveGroup] = {}
         self.timers = Timers()
         self.lent: dict[tuple[ConsumerGroupId, MemberId], None] = {}
-        """Ids that somebody was given to join with, of all groups, the oldest first."""
+        """Ids lent to clients to join with, of all groups, the oldest first."""
         self.under_way: dict[ProposalId, UnderWay] = {}
         self.pending: dict[int, Pending[Request]] = {}
         self.now_ms = 0
         self.left: dict[TimerKey, Wait] = {}
-        """What this mastership knew of waits before it was in doubt for a while."""
+        """What this mastership knew of its waits before it was suspended for a while."""
         self.term = term
         self._secret = secret
         self._serial = 0
@@ -176,11 +176,11 @@ class Tenure:
     # --- waits
 
     def wait(self, key: TimerKey, wait_ms: int) -> None:
-        """Wait from now on: what was waited for until now has come."""
+        """Wait from now on: the event waited for has come."""
         self.timers.begin(key, self.now_ms, wait_ms)
 
     def go_on_waiting(self, key: TimerKey, wait_ms: int, known: Wait | None) -> None:
-        """Take a wait over of which `known` is left, or all of it if that is not known."""
+        """Take over a wait of which `known` is left; all of it if that is None."""
         known = self.left.get(key, known)
         self.timers.resume(key, self.now_ms, wait_ms, known, self.config.grace_ms)
 
@@ -196,7 +196,8 @@ class Tenure:
         self._effects.proposals.append(Proposal(proposal_id, group, data))
 
     def flush(self, group: LiveGroup) -> None:
-        """Propose the group as it is, unless the log has it or an older snapshot is under way."""
+        """Propose the group's present state, unless the log has it or an older snapshot is under
+        way."""
         if group.snapshot_under_way or group.durable >= group.version:
             return
         if group.state == GroupState.DEAD:
@@ -219,19 +220,19 @@ class Tenure:
         return len(self.groups) < self.config.groups_max
 
     def room_for_member(self) -> bool:
-        """Every member, and everyone that may become one, has a deadline."""
+        """Every member, and every client that may become one, has a deadline."""
         return len(self.timers) < self.config.members_max
 
     def lend(self, group: LiveGroup, member_id: MemberId, session_ms: int) -> None:
-        """Give somebody an id to join with (KIP-394): a client that never comes back for it leaves
-        no member behind. Clients come back at once, so nobody needs it for a long session."""
+        """Give a client an id to join with (KIP-394): a client that never comes back for it leaves
+        no member behind. Clients come back at once, so the id need not last for a long session."""
         group.pending[member_id] = None
         self.lent[group.name, member_id] = None
         key = TimerKey(TimerKind.PENDING, group.name, member_id)
         self.wait(key, min(session_ms, self.config.lent_ms_max))
 
     def take_back(self, group: LiveGroup, member_id: MemberId) -> None:
-        """Its client has joined with it, or must ask for another."""
+        """End the loan: the client has joined with the id, or must ask for another."""
         del group.pending[member_id]
         del self.lent[group.name, member_id]
         self.timers.cancel(TimerKey(TimerKind.PENDING, group.name, member_id))
@@ -240,7 +241,7 @@ class Tenure:
         return self.store.get(name) is not None or len(self.store) < self.config.groups_max
 
     def forget_if_idle(self, group: LiveGroup) -> None:
-        """A group without anyone in it needs no live view: the log knows it all."""
+        """A group without members needs no live view: the log has all of it."""
         if (
             group.state == GroupState.EMPTY
             and not group.pending
@@ -252,8 +253,8 @@ class Tenure:
             del self.groups[group.name]
 
     def new_member_id(self, prefix: str) -> MemberId:
-        """To know it is the only proof of being that member, so it cannot be guessed, and is not
-        given again by a cluster that begins anew. `term` is a slot, and the count goes on across
+        """Knowing a member id is the only proof of being that member, so it cannot be guessed, and
+        a new cluster does not give it out again. `term` is a slot, and the count continues across
         tenures."""
         self.counters.member_ids += 1
         number = b"%d-%d" % (self.term, self.counters.member_ids)

@@ -1,9 +1,9 @@
 """Which of its waits a coordinator records, and when, so that a move does not restart them.
 
-All of them once before a group is handed over (`Coordinator.handing_over`). Otherwise, in case the
-coordinator dies, only unusual ones, and only as long as they are: a member that is silent for
-longer than usual, a rebalance in progress, a member that returns. A healthy group costs the log
-nothing, one with a dead member a small command each second.
+It records all of them once before a group is handed over (`Coordinator.handing_over`). Otherwise,
+in case the coordinator dies, it records only unusual ones, and only as long as they are unusual: a
+member that is silent for longer than usual, a rebalance in progress, a member that returns. A
+healthy group costs the log nothing, one with a dead member costs a small command each second.
 """
 
 from collections.abc import Mapping
@@ -24,9 +24,9 @@ from coordinator.timers import (
 )
 
 SPENT_MS_MIN: Final = 100
-"""What has begun just now is as good as one that begins with the move."""
+"""A wait that began just now is as good as one that begins with the move."""
 WAITS_PER_MS: Final = 20
-"""Looking at a hundred thousand waits takes a good part of 100 ms: with many, it is done less
+"""Examining a hundred thousand waits takes a good part of 100 ms. With many waits it is done less
 often, so that it takes no more than a few hundredths of the time."""
 BYTES_MAX: Final = COMMAND_BYTES_MAX // 2
 WAIT_BYTES: Final = 32
@@ -38,10 +38,10 @@ class WaitRecords:
         self._tenure = tenure
         self._under_way = False
         self.next_ms = tenure.now_ms + tenure.config.wait_records_every_ms
-        """When `look` wants to be called, if anybody is waited for."""
+        """When to call `look` next, if there are waits."""
 
     def look(self) -> None:
-        """Write down what is unusual, if the log does not know of it."""
+        """Record unusual waits, if the log does not have them yet."""
         tenure = self._tenure
         if tenure.now_ms < self.next_ms:
             return
@@ -60,8 +60,9 @@ class WaitRecords:
             self._write(waits)
 
     def left(self) -> dict[TimerKey, Wait]:
-        """What this node knows better than the log, should the same mastership go on. Nothing is
-        left to those who are in the log and were sent away."""
+        """The remaining time of all waits, which this node knows better than the log, in case the
+        same mastership continues. Members that the log has and that were expelled have no time
+        left."""
         tenure = self._tenure
         waits = self._waits(None)
         for group in tenure.groups.values():
@@ -72,13 +73,14 @@ class WaitRecords:
         return waits
 
     def on_written(self) -> None:
-        """Or not: what the log has got is looked at again the next time."""
+        """Called also if it failed: the next look compares with the log again."""
         self._under_way = False
 
     def _waits(self, every_ms: int | None) -> dict[TimerKey, Wait]:
-        """What is left of each wait that is worth it: all but the youngest if `every_ms` is None.
+        """The remaining time of each wait worth recording: all but the youngest if `every_ms` is
+        None.
 
-        If that is more than may be written, those that are nearest to their end.
+        If that is more than a command may hold, those that end first.
         """
         now_ms = self._tenure.now_ms
         found, size = [], 0
@@ -96,7 +98,7 @@ class WaitRecords:
         return {key: running.left(now_ms) for running, key in found}
 
     def _is_here(self, key: TimerKey) -> bool:
-        """Its connection waits for our answer; or it is a group's first, short delay."""
+        """Its connection waits for our answer; or it is the short first delay of a group."""
         if key.kind is TimerKind.SESSION:
             member = self._tenure.groups[key.group].members[key.member]
             return member.join is not None or member.sync is not None
@@ -128,7 +130,7 @@ class WaitRecords:
 
 
 def _worth_ms(key: TimerKey, running: Running, every_ms: int | None) -> int:
-    """How long a wait has to last before it is worth to be written down."""
+    """How long a wait has to last before it is worth recording."""
     if every_ms is None:
         return SPENT_MS_MIN
     if key.kind not in SESSION_KINDS or running.rhythm_ms is None:

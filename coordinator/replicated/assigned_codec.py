@@ -14,12 +14,12 @@ NOT_KNOWN: Final = -1
 
 
 def has_since(snapshot: AssignedSnapshot) -> bool:
-    """Whether it says since when anything is held: what was written before KIP-1251 does not."""
+    """Whether it says since when anything is held; snapshots from before KIP-1251 do not."""
     return any(member.since for member in snapshot.members)
 
 
 def write_assigned(writer: Writer, snapshot: AssignedSnapshot) -> None:
-    """Since when parts are held is written if anything of it is known (`has_since`)."""
+    """The epochs since which parts are held are written only if any is known (`has_since`)."""
     with_since = has_since(snapshot)
     flaw = snapshot.flaw()
     assert flaw is None, f"{snapshot.group}: {flaw}"
@@ -71,7 +71,9 @@ def _read_topics(reader: Reader) -> Mapping[bytes, int]:
     for _ in range(reader.count(TOPICS_MAX, 4 + TOPIC_ID_BYTES + 4)):
         topic_id, count = _topic_id(reader), reader.number(I32)
         if topic_id <= last or count < 0:
-            raise CommandError("topics twice or out of order, or fewer partitions than none")
+            raise CommandError(
+                "topics repeated or out of order, or a negative number of partitions"
+            )
         topics[topic_id] = count
         last = topic_id
     return topics
@@ -100,7 +102,7 @@ def _write_member(writer: Writer, member: AssignedMember) -> None:
 
 
 def _write_since(writer: Writer, member: AssignedMember) -> None:
-    """An epoch for each part it holds, in the order of the parts; NOT_KNOWN where there is none."""
+    """An epoch for each part the member holds, in the order of the parts; NOT_KNOWN if unknown."""
     for part in _held(member.assigned, member.revoking):
         writer.pack(I32, member.since.get(part, NOT_KNOWN))
 
@@ -141,7 +143,7 @@ def _read_share(reader: Reader) -> Share:
     count = reader.count(PARTITIONS_MAX, 4 + TOPIC_ID_BYTES + 4)
     parts = [(_topic_id(reader), reader.number(I32)) for _ in range(count)]
     if parts != sorted(set(parts)):
-        raise CommandError("partitions twice or out of order")
+        raise CommandError("partitions repeated or out of order")
     return frozenset(parts)
 
 

@@ -1,9 +1,9 @@
 """A consumer group with broker-side assignment (KIP-848): its stored state, and its one rule.
 
 The rule: a member gets a partition only when no other member may still hold it. A member first
-gives up what is no longer its own (`revoking`), confirms that, and only then moves to the group's
-new epoch; another member gets the partition after that. So there is no moment in which all members
-stop, and none in which two consume the same.
+gives up the partitions that are no longer its own (`revoking`), confirms that, and only then moves
+to the group's new epoch; another member gets the partition after that. So at no moment do all
+members stop, and at no moment do two consume the same partition.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,9 +36,9 @@ class Subscription:
 class AssignedMember:
     """A member as the log has it.
 
-    `assigned` it may consume; `revoking` it has been told to give up and has not yet; `target` is
-    its part of the group's plan. `epoch` is the group's epoch it has come to, AWAY_EPOCH for a
-    static member that is away.
+    It may consume `assigned`; it was asked to give up `revoking` and has not yet; `target` is its
+    part of the group's plan. `epoch` is the group epoch that the member has reached, AWAY_EPOCH for
+    a static member that is away.
     """
 
     member_id: MemberId
@@ -52,16 +52,16 @@ class AssignedMember:
     revoking: Share = NOTHING
     target: Share = NOTHING
     since: Mapping[Part, int] = attrs.field(factory=dict, hash=False)
-    """The epoch in which each part was assigned, as far as that is known (KIP-1251)."""
+    """The epoch in which each part was assigned, as far as known (KIP-1251)."""
 
     def held_since(self, part: Part) -> int | None:
-        """The first epoch of the member in which it has held the part; None if it does not."""
+        """The first epoch of the member in which it held the part; None if it does not hold it."""
         if part not in self.assigned and part not in self.revoking:
             return None
         return self.since.get(part, self.epoch)
 
     def text_bytes(self) -> int:
-        """What the member says of itself, in a snapshot: lengths and numbers rounded up."""
+        """Bytes of the member's own texts in a snapshot, with lengths and numbers rounded up."""
         said = self.subscription
         names = (self.member_id, self.instance_id, self.client_id, self.client_host, said.pattern)
         texts = sum(len((name or "").encode()) for name in names)
@@ -71,10 +71,10 @@ class AssignedMember:
         return self.epoch == group_epoch and self.assigned == self.target and not self.revoking
 
     def reconciled(self, group_epoch: int, taken: Share, owned: Share | None) -> "AssignedMember":
-        """The next step towards the target, if one can be made.
+        """The next step towards the target, if there is one.
 
-        `taken` is what others have or have not given up yet; `owned` what the member says it holds
-        (None: it has not changed since it was last told).
+        `taken` is what other members hold or have not given up yet; `owned` what the member reports
+        to hold (None: unchanged since its last answer).
         """
         revoking = self.revoking
         if revoking:
@@ -107,19 +107,19 @@ class AssignedMember:
         return {part: group_epoch if at is None else max(0, at) for part, at in known.items()}
 
     def left_statically(self) -> "AssignedMember":
-        """A static member that will be back under another id: it keeps its partitions, and whoever
-        comes back to them has had them all along."""
+        """A static member that will return under another id: it keeps its partitions, and whoever
+        returns to them counts as having held them all along."""
         since = dict.fromkeys(self.assigned, JOINING_EPOCH)
         return attrs.evolve(self, epoch=AWAY_EPOCH, revoking=NOTHING, since=since)
 
 
 @attrs.frozen
 class AssignedSnapshot:
-    """The whole of such a group but its offsets; replaces what was written before.
+    """The whole of such a group except its offsets; replaces the previous snapshot.
 
     `prev_revision` as in GroupSnapshot (R8). `epoch` counts the changes of members, subscriptions
-    and topics; the plan in the members' targets is the one for it. `topics` are the partitions of
-    the topics that the plan was made for.
+    and topics; the plan in the members' targets is the one for this epoch. `topics` are the
+    partitions of the topics that the plan was made for.
     """
 
     group: ConsumerGroupId
@@ -141,18 +141,18 @@ class AssignedSnapshot:
         if any(not AWAY_EPOCH <= m.epoch <= self.epoch for m in self.members):
             return "a member is ahead of its group"
         if any(not m.since.keys() <= m.assigned | m.revoking for m in self.members):
-            return "a member has had for a while what it does not hold"
+            return "a member has an epoch for a partition that it does not hold"
         if any(not 0 <= at <= self.epoch for m in self.members for at in m.since.values()):
-            return "a member holds something since an epoch that has not come"
+            return "a member has held a partition since an epoch that is still to come"
         held = [part for m in self.members for part in m.assigned | m.revoking]
         if len(set(held)) != len(held):
-            return "a partition is with two members"
+            return "two members hold the same partition"
         planned = [part for m in self.members for part in m.target]
         return "a partition is planned for two" if len(set(planned)) != len(planned) else None
 
 
 def held_by_others(members: Iterable[AssignedMember], member_id: MemberId) -> Share:
-    """What no other member may get yet."""
+    """The partitions that the other members hold or have not given up yet."""
     return frozenset(
         part
         for one in members

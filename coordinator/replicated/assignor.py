@@ -1,11 +1,11 @@
 """Broker-side assignors (KIP-848): which member gets which partition of a consumer group.
 
-Two ways, by Kafka's names. `uniform`: all members have equally many partitions, give or take one,
-as far as subscriptions allow, and keep what they have where possible. `range`: each member has one
-contiguous piece of each topic, with the same numbers in every topic, so that topics with equal keys
-can be joined.
+There are two, with Kafka's names. `uniform`: the members' numbers of partitions differ by at most
+one, as far as subscriptions allow, and members keep what they have where possible. `range`: each
+member has one contiguous range of each topic, with the same numbers in every topic, so that topics
+with equal keys can be joined.
 
-Pure and the same everywhere: members and topics count in the order of their ids.
+Pure, and the same everywhere: members and topics are taken in the order of their ids.
 """
 
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ NOTHING: Final[Share] = frozenset()
 UNIFORM: Final = "uniform"
 RANGE: Final = "range"
 ASSIGNORS: Final = (UNIFORM, RANGE)
-"""The first one is taken where no member asks for another."""
+"""The first one is the default if no member asks for another."""
 
 
 Plan: TypeAlias = dict[MemberId, Share]
 
 
 class MemberSubscription(NamedTuple):
-    """Which topics one member may get (their ids), and its target assignment so far."""
+    """The topics one member subscribes to (their ids), and its previous target assignment."""
 
     topics: frozenset[bytes]
     before: Share
@@ -74,7 +74,7 @@ def _uniform(
     }
     shares: dict[MemberId, set[Part]] = {member: set() for member in sorted(subscriptions)}
     free = {(topic, one) for topic in takers if takers[topic] for one in range(partitions[topic])}
-    for member in shares:  # a partition that two had is left to the first of them
+    for member in shares:  # a partition that two had goes to the first of them
         subscription = subscriptions[member]
         kept = {
             part for part in subscription.before if part in free and part[0] in subscription.topics
@@ -89,7 +89,8 @@ def _uniform(
 
 
 def _level(shares: dict[MemberId, set[Part]], takers: Mapping[bytes, list[MemberId]]) -> None:
-    """Move single partitions from whoever has two more than one who may have it.
+    """Move single partitions from members that have at least two more than another taker of the
+    topic.
 
     Each move makes the sum of the squares smaller, so this ends.
     """

@@ -1,4 +1,4 @@
-"""Bytes of the log: what commands and checkpoints are made of, with bounds on everything read.
+"""The bytes that commands and checkpoints are made of, with bounds on everything that is read.
 
 Integers are big-endian; a string is an int16 length (-1: None) and UTF-8; a blob is a uint32 length
 and bytes; a sequence is a uint32 count and its items. Reading raises CommandError and nothing else.
@@ -19,11 +19,11 @@ I64: Final = struct.Struct(">q")
 
 
 class CommandError(ValueError):
-    """The bytes are not what they should be: damage or a peer's lie, never our own bug."""
+    """The bytes are invalid: damage or a peer's lie, never our own bug."""
 
 
 class Writer:
-    """Collects the pieces of one message; what does not fit a limit is our own bug."""
+    """Collects the pieces of one message; exceeding a limit is our own bug."""
 
     def __init__(self, *, bytes_max: int = COMMAND_BYTES_MAX) -> None:
         self._pieces: list[bytes] = []
@@ -42,7 +42,7 @@ class Writer:
         self._pieces.append(data)
 
     def raw(self, data: bytes) -> None:
-        """What the caller has packed; its strings were let in by the same limits."""
+        """Append what the caller has packed; its strings were checked against the same limits."""
         self._pieces.append(data)
 
     def blob(self, data: bytes) -> None:
@@ -74,7 +74,7 @@ class Reader:
         return value
 
     def numbers(self, layout: struct.Struct) -> tuple[int, ...]:
-        """Several at once."""
+        """Read all numbers of a layout at once."""
         try:
             values = layout.unpack_from(self._view, self._at)
         except struct.error as error:
@@ -103,7 +103,7 @@ class Reader:
         return bytes(self._take(self.number(U32)))
 
     def count(self, count_max: int, item_bytes_min: int) -> int:
-        """A count of items that can be there: checked before anything is made for them."""
+        """Read a count of items, checked against the bytes left before any memory is allocated."""
         count = self.number(U32)
         if count > count_max or count * item_bytes_min > len(self._view) - self._at:
             raise CommandError(f"{count} items announced before byte {self._at}")

@@ -1,8 +1,8 @@
-"""The commands in the log that change consumer groups, what they answer, and their bytes.
+"""The commands in the log that change consumer groups, their results, and their bytes.
 
-A command is a version byte, a kind byte and a body. Each is applied by every replica alike, so what
-it may depend on is in it: also the wall clock (Sweep, CommitOffsets) is the proposer's and is only
-compared with other proposers' clocks.
+A command is a version byte, a kind byte and a body. Every replica applies it alike, so it contains
+everything that its outcome depends on. The wall clock (Sweep, CommitOffsets) is the proposer's too,
+and is only compared with other proposers' clocks.
 """
 
 import struct
@@ -57,7 +57,7 @@ class CommandKind(IntEnum):
 
 @attrs.frozen
 class MemberRecord:
-    """A member as it is written down. The fields are Kafka's; `assignment` is opaque (D8)."""
+    """A member as recorded in the log. The fields are Kafka's; `assignment` is opaque (D8)."""
 
     member_id: MemberId
     instance_id: str | None
@@ -71,14 +71,15 @@ class MemberRecord:
 
 @attrs.frozen
 class GroupSnapshot:
-    """The whole of a group but its offsets: replaces what was written before.
+    """The whole of a group except its offsets; replaces the previous snapshot.
 
     `prev_revision` is the revision (the count of changes) of the group that this snapshot was made
-    from; applied on any other it does nothing. As with the lease's `prev_ver` (R8), a snapshot that
-    was under way when the coordinator moved cannot undo what the next one has written.
+    from; applied to any other revision it does nothing. As with the lease's `prev_ver` (R8), a
+    snapshot that was under way when the coordinator moved cannot undo what the next one has
+    written.
 
-    Written in state PREPARING_REBALANCE it says that members have left since: the next coordinator
-    goes on with the rebalance instead of waiting for the dead.
+    In state PREPARING_REBALANCE it says that members have left since: the next coordinator
+    continues the rebalance instead of waiting for the members that are gone.
     """
 
     group: ConsumerGroupId
@@ -107,10 +108,10 @@ class GroupSnapshot:
 
 @attrs.frozen
 class CommitOffsets:
-    """Fenced where it is applied: by generation and member id, or by the group being empty.
+    """Fenced when it is applied: by generation and member id, or by the group being empty.
 
-    `topic_ids`, one for each of `topics` or none at all: in a group that the broker shares out the
-    log knows by them what the member holds. Empty bytes: there is no such topic.
+    `topic_ids`, one for each of `topics` or none at all, tell the log which partitions the member
+    holds in a group with broker-side assignment. Empty bytes: there is no such topic.
     """
 
     group: ConsumerGroupId
@@ -123,8 +124,8 @@ class CommitOffsets:
 
 
 class OffsetBinding(NamedTuple):
-    """The offset of a partition, if it was committed under uid `was`, is of `now`; with NO_TOPIC it
-    is forgotten."""
+    """Binds the offset of a partition, if it was committed under uid `was`, to `now`; NO_TOPIC
+    forgets it."""
 
     partition: int
     was: int
@@ -138,8 +139,8 @@ class TopicBindings(NamedTuple):
 
 @attrs.frozen
 class BindOffsets:
-    """Say of which topic offsets are that were committed by name alone, and forget those of topics
-    that are gone. What was committed since, under another uid, stays as it is."""
+    """Binds offsets that were committed by name alone to a topic, and forgets those of deleted
+    topics. Offsets committed since then, under another uid, stay as they are."""
 
     group: ConsumerGroupId
     topics: tuple[TopicBindings, ...]
@@ -160,9 +161,9 @@ class DropOffsets:
 
 @attrs.frozen
 class Sweep:
-    """Forget the offsets of groups that have had no members for `retention_ms`, and such groups.
+    """Forgets the offsets of groups that have had no members for `retention_ms`, and such groups.
 
-    The first sweep that finds a group without members notes its `wall_ms`; later ones count from
+    The first sweep that finds a group without members records its `wall_ms`; later ones count from
     there. So no clock is needed elsewhere, and a moved coordinator does not start over.
     """
 
@@ -185,10 +186,10 @@ Command: TypeAlias = (
 
 @attrs.frozen
 class Result:
-    """`value`: the new revision (GroupSnapshot), or how many offsets went (Drop..., Sweep).
+    """`value`: the new revision (GroupSnapshot), or how many offsets were dropped (Drop..., Sweep).
 
-    `stale`: partitions of a CommitOffsets that were left out, by their places in the command, since
-    the member does not hold them, or not since the epoch it told.
+    `stale`: indices in the command of the partitions that a CommitOffsets left out, because the
+    member does not hold them, or has not held them since the epoch it named.
     """
 
     error: ErrorCode
@@ -198,7 +199,7 @@ class Result:
 
 _RESULT: Final = struct.Struct(">Bhq")
 VERSION_IN_PART: Final = 2
-"""Of a result: places follow that were left out."""
+"""Of a result: the indices of partitions that were left out follow."""
 
 
 def encode_result(result: Result) -> bytes:
@@ -392,7 +393,7 @@ def _read_commit_held(reader: Reader) -> CommitOffsets:
     if not ids or len(ids) != len(command.topics):
         raise CommandError(f"{len(ids)} ids for {len(command.topics)} topics")
     if any(len(one) not in (0, TOPIC_ID_BYTES) for one in ids):
-        raise CommandError("the id of a topic is not of its length")
+        raise CommandError("a topic id has the wrong length")
     return command
 
 

@@ -1,8 +1,8 @@
 """The bytes of a checkpoint of the replicated groups: a head, then group after group.
 
-They come in pieces, so that a checkpoint can be made, written and sent without holding anything up:
-a piece ends where it has taken long enough, be it in the middle of a group's offsets. The pieces
-joined together are the checkpoint; where they were cut says nothing.
+They come in pieces, so that making, writing and sending a checkpoint holds nothing up: a piece ends
+when it has taken long enough, even in the middle of a group's offsets. The pieces joined together
+are the checkpoint; the cuts have no meaning.
 """
 
 import struct
@@ -26,14 +26,14 @@ from coordinator.timers import Wait
 from coordinator.topics import ANY_TOPIC
 
 VERSION: Final = 5
-"""2 added the groups that the broker shares out (KIP-848); 3 is one text, cut anywhere; 4 has the
-uid of each offset's partition; 5 has what is left of waits, and since when members of groups that
-the broker shares out hold what they hold. Written is the newest."""
+"""2 added groups with broker-side assignment (KIP-848); 3 is one sequence of bytes, cut anywhere; 4
+has the uid of each offset's partition; 5 has the remaining time of waits, and since when members of
+groups with broker-side assignment hold their partitions. The newest is written."""
 OLDEST_READ: Final = 3
 UIDS_SINCE: Final = 4
 WAITS_SINCE: Final = 5
 SINCE: Final = 2
-"""A group that the broker shares out, with the epochs of assignments; 1 is one without."""
+"""A group with broker-side assignment, with the epochs of assignments; 1 is one without."""
 NEVER_EMPTY: Final = -(1 << 63)
 """Stands for "not known to be empty" where a wall clock's milliseconds are written."""
 PIECE_WORK: Final = 2_000
@@ -60,7 +60,7 @@ class OffsetImage(NamedTuple):
 
 @attrs.frozen
 class GroupImage:
-    """`snapshot.prev_revision` holds the group's revision itself; `offsets` are in order."""
+    """`snapshot.prev_revision` holds the group's own revision; `offsets` are in order."""
 
     snapshot: GroupSnapshot
     empty_since_wall_ms: int | None
@@ -74,7 +74,7 @@ _OFFSET: Final = struct.Struct(">iqiq")
 
 
 def encode(head: Head, groups: Iterable[GroupImage]) -> Iterator[bytes]:
-    """The pieces of a checkpoint; each group is looked at when its turn has come."""
+    """The pieces of a checkpoint; each group is read when its turn comes."""
     writer = Writer(bytes_max=IMAGE_BYTES_MAX)
     writer.pack(U8, VERSION)
     writer.pack(I64, head.revision)
@@ -118,7 +118,7 @@ def decode_all(pieces: Sequence[Buffer]) -> tuple[Head, list[GroupImage]]:
     """Read a whole checkpoint.
 
     Raises:
-        CommandError: if the pieces are not exactly one.
+        CommandError: if the pieces are not exactly one checkpoint.
     """
     data = b"".join(pieces)
     if not data:
@@ -141,7 +141,7 @@ def _decode_group(reader: Reader, version: int) -> GroupImage:
     since = reader.number(I64)
     known = reader.number(U8)
     if known > (SINCE if version >= WAITS_SINCE else 1):
-        raise CommandError(f"no group is of kind {known}")
+        raise CommandError(f"unknown kind of group {known}")
     assigned = None
     if known:
         assigned = read_assigned_since(reader) if known == SINCE else read_assigned(reader)

@@ -1,7 +1,7 @@
-"""Which of the waits that were written down still hold when their group changes.
+"""Which recorded waits are still valid when their group changes.
 
 Part of the replicated state machine: the same on every replica. A wait is forgotten as soon as it
-may have ended; for the next coordinator it is whole then.
+may have ended; the next coordinator then starts it with its full time.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,8 +16,8 @@ from coordinator.timers import TimerKind, Wait
 def after_snapshot(
     known: Mapping[WaitFor, Wait], generation: int, command: GroupSnapshot
 ) -> dict[WaitFor, Wait]:
-    """A new generation ends the rebalance; who is in it has joined, but for static members that
-    may be away."""
+    """A new generation ends the rebalance. Its members have joined, except for static members,
+    which may be away."""
     same = command.generation == generation
     sessions = {
         WaitFor(TimerKind.SESSION, one.member_id)
@@ -34,7 +34,7 @@ def after_snapshot(
 def after_assigned(
     known: Mapping[WaitFor, Wait], before: AssignedSnapshot | None, command: AssignedSnapshot
 ) -> dict[WaitFor, Wait]:
-    """A member that has to give up something else has all its time for that."""
+    """A member that has to give up other partitions than before has the full time for that."""
     if not known:
         return {}
     former = {one.member_id: one for one in before.members} if before is not None else {}
@@ -50,7 +50,7 @@ def after_assigned(
 def still_valid(
     group: StoredGroup, generation: int, said: Iterable[tuple[WaitFor, Wait]]
 ) -> dict[WaitFor, Wait]:
-    """What a coordinator has said of a group that may have changed since."""
+    """The recorded waits that still apply to a group that may have changed since."""
     assigned = group.assigned.members if group.assigned is not None else ()
     holds = {WaitFor(TimerKind.SESSION, one) for one in group.members}
     for one in assigned:

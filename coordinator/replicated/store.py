@@ -1,9 +1,9 @@
 """The replicated half: consumer groups and committed offsets, the same on every replica.
 
-Nothing changes them but `apply`, called with each command in the order of the log. A command that
-does not apply any more (an old generation, an old revision) changes nothing and says so; that is
-where a commit that was in flight through a rebalance or a steal is stopped, whatever the
-coordinators then and now believed.
+Only `apply` changes them, called with each command in the order of the log. A command that no
+longer applies (an old generation, an old revision) changes nothing and says so. This is what stops
+a commit that was in flight through a rebalance or a steal, whatever the coordinators then and now
+believed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,9 +36,9 @@ from coordinator.topics import ANY_TOPIC, NO_TOPIC
 
 
 class _Frozen:
-    """A checkpoint that is being made: the groups it has not come to yet, the next one last.
+    """A checkpoint in the making: the groups it has not come to yet, the next one last.
 
-    Of those that have changed since it began, what they were then.
+    For those that have changed since it began, it has their state from before.
     """
 
     def __init__(self, groups: Iterable[ConsumerGroupId]) -> None:
@@ -55,13 +55,13 @@ class GroupStore:
         self._waiting: set[ConsumerGroupId] = set()
         """The groups that have waits."""
         self._frozen: _Frozen | None = None
-        """A checkpoint that is being made."""
+        """The checkpoint in the making."""
 
     def __len__(self) -> int:
         return len(self._groups)
 
     def get(self, name: ConsumerGroupId) -> StoredGroup | None:
-        """A group, read only: changing it other than by `apply` breaks the replicas."""
+        """A group, read only: changing it other than through `apply` makes replicas differ."""
         return self._groups.get(name)
 
     def groups(self) -> Iterator[StoredGroup]:
@@ -69,7 +69,7 @@ class GroupStore:
         return (self._groups[name] for name in sorted(self._groups))
 
     def waiting(self) -> Iterator[StoredGroup]:
-        """The groups of which a coordinator has written down waits, by name."""
+        """The groups for which a coordinator has recorded waits, by name."""
         return (self._groups[name] for name in sorted(self._waiting))
 
     def apply(self, command: Buffer) -> bytes:
@@ -101,7 +101,7 @@ class GroupStore:
         return encode_result(result)
 
     def sweep_due(self, sweep: Sweep) -> bool:
-        """Whether applying `sweep` would change anything: if not, keep it out of the log."""
+        """Whether applying `sweep` would change anything; if not, keep it out of the log."""
         return any(_sweeps(group, sweep) for group in self._groups.values())
 
     def snapshot(self) -> list[bytes]:
@@ -109,9 +109,9 @@ class GroupStore:
         return list(self.pieces())
 
     def pieces(self) -> Iterator[bytes]:
-        """A checkpoint of the store as it is at this moment, made while commands go on.
+        """A checkpoint of the store as it is at this moment, made while commands are applied.
 
-        One at a time: the pieces of an earlier one must not be asked for any more.
+        Only one at a time: do not ask for pieces of an earlier one any more.
         """
         frozen = self._frozen = _Frozen(self._groups)
         head = image.Head(self._revision, len(self._groups))
@@ -141,7 +141,8 @@ class GroupStore:
         self._frozen = None
 
     def _keep_frozen(self, frozen: "_Frozen", command: Command) -> None:
-        """The command may change groups that the checkpoint has not come to yet."""
+        """Keep the state of groups that the command may change and the checkpoint has yet to
+        write."""
         names: Iterable[ConsumerGroupId]
         if isinstance(command, Sweep):
             names = [group.name for group in self._groups.values() if _sweeps(group, command)]
@@ -164,7 +165,7 @@ class GroupStore:
             return Result(ErrorCode.ILLEGAL_GENERATION, revision)
         elif group.assigned is not None and group.assigned.members:
             return Result(ErrorCode.NON_EMPTY_GROUP, revision)
-        self._revision += 1  # never used twice, also not by a group that is deleted and comes back
+        self._revision += 1  # never reused, not even by a group that is deleted and created again
         group.revision = self._revision
         self._keep_waits(group, kept_waits.after_snapshot(group.waits, group.generation, command))
         group.generation = command.generation
@@ -178,7 +179,8 @@ class GroupStore:
         return Result(ErrorCode.NONE, group.revision)
 
     def _write_assigned(self, command: AssignedSnapshot) -> Result:
-        """Offsets stay, and so does the generation: should the group turn back, it goes on."""
+        """Offsets stay, and so does the generation, in case the group becomes a classic one
+        again."""
         group = self._groups.get(command.group)
         revision = NO_REVISION if group is None else group.revision
         if command.prev_revision != revision:
@@ -226,7 +228,7 @@ class GroupStore:
             for partition, offset, leader_epoch, metadata, uid in partitions:
                 there = stored.get(partition)
                 if there is not None and ANY_TOPIC != uid < there.uid:
-                    continue  # it is of an earlier topic of that name
+                    continue  # the offset is for an earlier topic of that name
                 stored[partition] = StoredOffset(
                     offset, leader_epoch, metadata, command.commit_wall_ms, uid
                 )
@@ -303,7 +305,7 @@ class GroupStore:
 
 
 def _fence(group: StoredGroup | None, command: CommitOffsets) -> ErrorCode:
-    """Who may commit: without members any client that names no generation, else a member."""
+    """Who may commit: any client without a generation if there are no members, else a member."""
     if command.generation < 0 and (group is None or not group.occupied):
         return ErrorCode.NONE
     if group is None:
@@ -325,7 +327,7 @@ def _fence(group: StoredGroup | None, command: CommitOffsets) -> ErrorCode:
 
 
 def fence_assigned(group: AssignedSnapshot, member_id: MemberId, epoch: int) -> ErrorCode:
-    """A member of a group that the broker shares out commits under an epoch it has come to."""
+    """A member of a group with broker-side assignment commits under an epoch it has reached."""
     member = _member(group, member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
@@ -337,10 +339,10 @@ def _member(group: AssignedSnapshot, member_id: MemberId) -> AssignedMember | No
 
 
 def _stale(group: StoredGroup | None, command: CommitOffsets) -> frozenset[int]:
-    """The places of the partitions that a member may not commit under the epoch it told (KIP-1251).
+    """Indices of the partitions that a member may not commit under the epoch it named (KIP-1251).
 
     Its heartbeat may have brought it to the next epoch while the commit was on its way. That does
-    no harm where it has held the partition all the time: since the epoch it told, or before.
+    no harm if it has held the partition all the time: since the epoch it named, or longer.
     """
     if group is None or group.assigned is None or not group.assigned.members:
         return frozenset()
@@ -377,7 +379,7 @@ def _sweeps(group: StoredGroup, sweep: Sweep) -> bool:
 
 
 def _expired(group: StoredGroup, sweep: Sweep) -> list[tuple[str, int]]:
-    """The offsets that `sweep` takes from a group without members."""
+    """The offsets that `sweep` removes from a group without members."""
     if group.empty_since_wall_ms is None:
         return []
     if group.empty_since_wall_ms > sweep.wall_ms - sweep.retention_ms:
@@ -386,13 +388,13 @@ def _expired(group: StoredGroup, sweep: Sweep) -> list[tuple[str, int]]:
 
 
 def _unread(group: StoredGroup, sweep: Sweep) -> list[tuple[str, int]]:
-    """Of a group with members: the old offsets in topics that none of them reads (KIP-211)."""
+    """In a group with members: the old offsets in topics that no member reads (KIP-211)."""
     read = _topics_read(group)
     return [] if read is None else _older(group, sweep, group.offsets.keys() - read)
 
 
 def _topics_read(group: StoredGroup) -> frozenset[str] | None:
-    """What the members subscribe to; None if they do not let us know, or are about to change."""
+    """The topics that members subscribe to; None if that is unknown, or about to change."""
     if group.assigned is not None and group.assigned.members:
         said = [member.subscription for member in group.assigned.members]
         if any(one.pattern is not None for one in said):
@@ -420,7 +422,7 @@ def _older(group: StoredGroup, sweep: Sweep, topics: Iterable[str]) -> list[tupl
 
 
 def _idle(group: StoredGroup, sweep: Sweep) -> bool:
-    """Whether a group without members is worth forgetting as a whole."""
+    """Whether a group without members can be forgotten as a whole."""
     return (
         group.offsets_count == 0
         and group.empty_since_wall_ms is not None
@@ -441,7 +443,7 @@ def _forget(group: StoredGroup, keys: list[tuple[str, int]]) -> int:
 
 
 def _to_image(group: StoredGroup) -> image.GroupImage:
-    """The group as it is now, whatever becomes of it: what is changed in place is copied."""
+    """The group as it is now, whatever happens to it later: what changes in place is copied."""
     offsets = {topic: dict(partitions) for topic, partitions in group.offsets.items()}
     return image.GroupImage(
         group.snapshot(),

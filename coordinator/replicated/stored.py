@@ -1,4 +1,4 @@
-"""What the log has of one consumer group: data, which `store` alone changes."""
+"""The log's state of one consumer group: data, which only `store` changes."""
 
 from typing import Final, NamedTuple
 
@@ -23,7 +23,7 @@ class StoredOffset(NamedTuple):
 
 
 NO_REVISION: Final = 0
-"""The revision of a group that was never written, or only has offsets."""
+"""The revision of a group that was never written, or that only has offsets."""
 
 
 @attrs.define(eq=False)
@@ -39,12 +39,13 @@ class StoredGroup:
     leader: MemberId | None = None
     members: dict[MemberId, MemberRecord] = attrs.Factory(dict)
     assigned: AssignedSnapshot | None = None
-    """What makes this a group that the broker shares out (KIP-848); `members` is empty then."""
+    """Set for a group with broker-side assignment (KIP-848); `members` is empty then."""
     offsets: dict[str, dict[int, StoredOffset]] = attrs.Factory(dict)
     offsets_count: int = 0
     empty_since_wall_ms: int | None = None
     waits: dict[WaitFor, Wait] = attrs.Factory(dict)
-    """What was left of its waits, as the last coordinator said; those not named are whole."""
+    """What was left of its waits, as the last coordinator recorded; all others have their full
+    time."""
 
     @property
     def occupied(self) -> bool:

@@ -1,8 +1,8 @@
-"""What a mastership records about its waits, for the next one: the command and its bytes.
+"""The remaining waits that a mastership records for the next one: the command and its bytes.
 
-A wait is stored as its remaining time, not as its end: it stands still while nobody listens, and no
-clock has to be compared with another node's. A record is complete for one moment. A member that is
-not in it was heard of lately, and has all of its time.
+A wait is stored as its remaining time, not as its end: it stands still while no coordinator
+listens, and clocks of different nodes are never compared. A record is complete for one moment. A
+member that is not in it was heard of lately, and has its full time.
 """
 
 import struct
@@ -22,21 +22,21 @@ KIND_NUMBERS: Final = {
     TimerKind.CONSUMER: 4,
     TimerKind.REVOCATION: 5,
 }
-"""In the bytes. A lent id is not in the log, so nothing waits for it after a move."""
+"""In the bytes. The log has no lent ids, so there is no wait for one after a move."""
 _HEAD: Final = struct.Struct(">Bh")
 _TAIL: Final = struct.Struct(">iB")
 _KINDS: Final = {number: kind for kind, number in KIND_NUMBERS.items()}
 
 
 class WaitFor(NamedTuple):
-    """Whom or what a group waits for; no member where it waits for all of them."""
+    """What a group waits for: something of one member, or, with NO_MEMBER, of all."""
 
     kind: TimerKind
     member: MemberId
 
 
 class GroupWaits(NamedTuple):
-    """`generation`: the one after which the group waits, for what is not a member's session."""
+    """`generation`: the one the group waits in, for waits other than a member's session."""
 
     group: ConsumerGroupId
     generation: int
@@ -45,7 +45,7 @@ class GroupWaits(NamedTuple):
 
 @attrs.frozen
 class TimeLeft:
-    """Replaces what was written before for all groups of the log."""
+    """Replaces the previous record for all groups of the log."""
 
     groups: tuple[GroupWaits, ...]
 
@@ -69,7 +69,7 @@ def read_time_left(reader: Reader) -> TimeLeft:
 
 
 def write_waits(writer: Writer, waits: tuple[tuple[WaitFor, Wait], ...]) -> None:
-    """There may be thousands, all at once: each is one piece."""
+    """There may be thousands at once: each becomes one piece."""
     writer.pack(U32, len(waits))
     for (kind, member), (left_ms, graced) in waits:
         name = member.encode()
@@ -83,7 +83,7 @@ def read_waits(reader: Reader) -> tuple[tuple[WaitFor, Wait], ...]:
         kind, member = _KINDS.get(reader.number(U8)), MemberId(reader.text())
         left_ms, graced = reader.numbers(_TAIL)
         if kind is None or left_ms < 0 or graced > 1:
-            raise CommandError("a wait that cannot be")
+            raise CommandError("an impossible wait")
         waits[WaitFor(kind, member)] = Wait(left_ms, bool(graced))
     if len(waits) != count:
         raise CommandError("a wait is there twice")

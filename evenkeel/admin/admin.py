@@ -50,7 +50,7 @@ NODE_RESOURCE: Final = 4
 DEFAULT_SOURCE: Final = 5
 SET, DELETE = 0, 1
 UP_TO_NOW: Final = -1
-"""For `delete_records`: everything there is."""
+"""For `delete_records`: all records there are."""
 PREFERRED: Final = 0
 LOOK_EVERY_S: Final = 0.05
 
@@ -363,7 +363,7 @@ class Admin(GroupAdmin, Scoped["Admin"]):
         attempt: Callable[[], Awaitable[T]],
         final: Collection[ErrorCode] = (),
     ) -> T:
-        """Try again what may pass; of `final` codes we know better than Kafka's table."""
+        """Retry transient failures; never those in `final`, whatever Kafka's table says."""
 
         async def once() -> T:
             try:
@@ -377,7 +377,7 @@ class Admin(GroupAdmin, Scoped["Admin"]):
     async def _once_only(
         self, what: str, attempt: Callable[[], Awaitable[None]], done: ErrorCode
     ) -> None:
-        """For what cannot be done twice: after an answer was lost, `done` says that it is done."""
+        """For a change that cannot be made twice: after a lost answer, `done` means success."""
         doubtful = False
 
         async def once() -> None:
@@ -395,7 +395,7 @@ class Admin(GroupAdmin, Scoped["Admin"]):
         await self._until_done(what, once, (done,))
 
     async def _wait_until_gone(self, name: str) -> None:
-        what = f"topic '{name}' is being deleted, and still reported"
+        what = f"topic '{name}' is being deleted, but still reported"
 
         async def once() -> None:
             try:
@@ -421,7 +421,7 @@ class Admin(GroupAdmin, Scoped["Admin"]):
 
 
 async def _patient(once: Callable[[], Awaitable[None]]) -> None:
-    """Another node may not know of a new topic yet: that passes."""
+    """Retry if the topic is unknown: the node that answers may not know a new topic yet."""
     try:
         await once()
     except BrokerError as error:

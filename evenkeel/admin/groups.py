@@ -57,8 +57,8 @@ DEAD = "Dead"
 
 
 class IncompleteListError(EvenkeelError):
-    """Nodes did not answer in time: `found` is what the others reported, `failures` why, by
-    node."""
+    """Some nodes did not answer in time: `found` is what the others reported, `failures` the error
+    of each that did not."""
 
     retriable = True
 
@@ -79,8 +79,7 @@ class _HasClient(Protocol):
 
 
 class GroupAdmin:
-    """Mixed into `Admin`; every method asks the consumer group's coordinator, wherever it is by
-    then."""
+    """Mixed into `Admin`; each method asks the group's coordinator, even after it moves."""
 
     async def list_groups(self: _HasClient) -> list[GroupListing]:
         """All consumer groups of the cluster: each node reports those it coordinates.
@@ -112,7 +111,7 @@ class GroupAdmin:
             coordinator.check("describing", described.error_code)
             node = await coordinator.find()
             found: GroupDescription | None = _classic(described, node)
-            if described.group_state == DEAD:  # which is also what one of the other type is here
+            if described.group_state == DEAD:  # also the answer for a group of the other type
                 found = await _shared_out(coordinator, node)
             if found is None:
                 raise refusal(f"there is no consumer group '{name}'", ErrorCode.GROUP_ID_NOT_FOUND)
@@ -134,7 +133,7 @@ class GroupAdmin:
         try:
             described = await GroupAdmin.describe_group(self, name)
         except EvenkeelError as error:
-            if not committed or error.retriable:  # what nobody told is not nobody
+            if not committed or error.retriable:  # an unknown membership is not an empty one
                 raise
         else:
             places |= {place for member in described.members for place in member.assignment}
@@ -204,15 +203,17 @@ class GroupAdmin:
 
 @attrs.define(eq=False)
 class _Listing:
-    """One look at all nodes after the other, until one is complete."""
+    """Asks all nodes, again and again, until one round is complete."""
 
     _client: Client
     failures: dict[int, EvenkeelError] = attrs.Factory(dict)
     _found: dict[str, GroupListing] = attrs.Factory(dict)
 
     async def once(self) -> None:
-        """Raises:
-        EvenkeelError: a failure of one of those that must answer.
+        """Ask every node once.
+
+        Raises:
+            EvenkeelError: a failure of a node that has to answer.
         """
         await self._client.refresh()
         down = await _nodes_down(self._client)
@@ -228,7 +229,7 @@ class _Listing:
             raise failure
 
     def groups(self) -> list[GroupListing]:
-        """Those of the last look."""
+        """The groups of the last round."""
         return [self._found[name] for name in sorted(self._found)]
 
     async def _ask(self, node: int) -> None:
@@ -259,7 +260,7 @@ async def _nodes_down(client: Client) -> set[int]:
 
 
 async def _partition_counts(client: Client, topics: Collection[str]) -> dict[str, int]:
-    """Of the topics that exist: what was committed may outlive its topic for a while."""
+    """Of the topics that exist: committed offsets may outlive their topic for a while."""
     if not topics:
         return {}
     wanted = [MetadataRequestTopic(name=one) for one in sorted(topics)]
@@ -309,7 +310,7 @@ async def _shared_out(coordinator: Coordinator, node: int) -> GroupDescription |
 
 
 def _member(one: DescribedGroupMember, protocol_type: str) -> GroupMember:
-    """Assignments of other protocols than consumers' are their own business."""
+    """Assignments of other protocols than the consumers' are opaque to us."""
     assignment: list[TopicPartition] = []
     if protocol_type == PROTOCOL_TYPE:
         try:

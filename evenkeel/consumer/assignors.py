@@ -1,5 +1,4 @@
-"""How the leader of a consumer group assigns partitions to its members: functions of what members
-say.
+"""How the leader of a consumer group assigns partitions to its members, given their metadata.
 
 RANGE and ROUND_ROBIN are Kafka's, so that members of other clients get the same shares. Sticky
 moves as little as evenness allows, and never gives a partition away in the same round in which
@@ -17,14 +16,14 @@ from wire.cluster_view import TopicPartition
 
 
 def name_of(assignor: Assignor | PartitionAssignor) -> str:
-    """What members of a consumer group agree on."""
+    """The name that the members of a consumer group agree on."""
     return assignor.value if isinstance(assignor, Assignor) else assignor.name
 
 
 def share(
     assignor: Assignor | PartitionAssignor, members: Sequence[Member], partitions: Mapping[str, int]
 ) -> Shares:
-    """The partitions of every member. `partitions` says how many each known topic has.
+    """The partitions of every member. `partitions` has how many partitions each known topic has.
 
     Raises:
         ConfigurationError: if a user's assignor assigns a partition that does not exist, or twice.
@@ -44,7 +43,8 @@ def share(
 def _checked(
     assignor: PartitionAssignor, members: Sequence[Member], partitions: Mapping[str, int]
 ) -> Shares:
-    """What two members hold is read twice and committed by both: so better no plan than such."""
+    """Check a user's shares: two members would read and commit the same partition twice, which is
+    worse than no plan."""
     shares = assignor.assign(members, partitions)
     known = {member.id for member in members}
     given: set[TopicPartition] = set()
@@ -65,7 +65,7 @@ def _checked(
 
 
 def _range(members: Sequence[Member], partitions: Mapping[str, int]) -> Shares:
-    """Each topic by itself in contiguous ranges; the first members get one more."""
+    """Each topic separately, in contiguous ranges; the first members get one more."""
     shares: Shares = {member.id: [] for member in members}
     for topic in sorted(partitions):
         takers = [member for member in members if topic in member.topics]
@@ -79,7 +79,7 @@ def _range(members: Sequence[Member], partitions: Mapping[str, int]) -> Shares:
 
 
 def _round_robin(members: Sequence[Member], partitions: Mapping[str, int]) -> Shares:
-    """All partitions in order go round all members, skipping those that do not want the topic."""
+    """Deal all partitions in order round all members, skipping those without the topic."""
     shares: Shares = {member.id: [] for member in members}
     turn = cycle(members)
     for place in _wanted(members, partitions):
@@ -109,8 +109,8 @@ def _cooperative(members: Sequence[Member], partitions: Mapping[str, int]) -> Sh
 
 
 def _owners(members: Sequence[Member], partitions: Mapping[str, int]) -> dict[TopicPartition, str]:
-    """Whose each partition is now. Of two who claim one, the later generation is believed; if they
-    are of one generation neither is."""
+    """The present owner of each partition. Of two members that claim one, the later generation is
+    believed; if both are of the same generation, neither is."""
     claims: dict[TopicPartition, list[Member]] = defaultdict(list)
     for member in members:
         for place in member.owned:
@@ -130,7 +130,7 @@ def _sticky(
     partitions: Mapping[str, int],
     owners: Mapping[TopicPartition, str],
 ) -> Shares:
-    """Members keep theirs; the rest goes to those with least; then from those with most."""
+    """Members keep theirs; the rest goes to those with the fewest; then level."""
     held: dict[str, list[TopicPartition]] = {member.id: [] for member in members}
     free = []
     for place in _wanted(members, partitions):
@@ -139,7 +139,7 @@ def _sticky(
             free.append(place)
         else:
             held[owner].append(place)
-    # Whom few can serve is placed first, or nobody may be left for it.
+    # Partitions that few members can take come first, or no member may be left for them.
     takers = {
         topic: [member.id for member in members if topic in member.topics] for topic in partitions
     }

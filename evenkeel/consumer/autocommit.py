@@ -1,4 +1,4 @@
-"""When a consumer commits automatically: periodically, anew from each assignment on, sooner after a
+"""When a consumer commits automatically: periodically, from each assignment on, and sooner after a
 failure.
 
 As in Kafka, an assignment restarts the interval, because what was read before it was committed when
@@ -17,7 +17,7 @@ from evenkeel.errors import EvenkeelError
 
 @attrs.define(eq=False)
 class AutoCommit:
-    """`commit` returns why it failed; `pause_s` how long to wait after so many failures."""
+    """`commit` returns why it failed, if it did; `pause_s` the pause after so many failures."""
 
     every_s: float
     pause_s: Callable[[int], float]
@@ -26,7 +26,7 @@ class AutoCommit:
     _latest: float = 0.0
 
     def restart(self) -> None:
-        """There is another assignment: the interval restarts."""
+        """The assignment has changed: the interval restarts."""
         self._due = min(trio.current_time() + self.every_s, self._latest)
 
     async def run(self) -> None:
@@ -43,5 +43,5 @@ class AutoCommit:
         self._due, self._latest = now + after_s, now + 2 * self.every_s
 
     async def _until_due(self) -> None:
-        while trio.current_time() < self._due:  # noqa: ASYNC110 (it may be put off meanwhile)
+        while trio.current_time() < self._due:  # noqa: ASYNC110 (the deadline may move meanwhile)
             await trio.sleep_until(self._due)

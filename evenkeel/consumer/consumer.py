@@ -54,7 +54,7 @@ Positions = Mapping[TopicPartition, int]
 
 @attrs.frozen(kw_only=True)
 class ConsumerStatistics:
-    """Counted since the start, except `buffered_bytes`, which is current."""
+    """Totals since the start, except `buffered_bytes`, which is current."""
 
     records: int
     requests: int
@@ -143,7 +143,7 @@ class Consumer(Scoped["Consumer"]):
         await trio.lowlevel.checkpoint()
 
     async def assign(self, places: Iterable[TopicPartition | tuple[str, int]] | Positions) -> None:
-        """Read exactly these partitions; a mapping says from which offsets on.
+        """Read exactly these partitions; a mapping also gives the offset to begin at.
 
         Without an offset the consumer begins at the committed offset of its consumer group, or else
         by `offset_reset`.
@@ -171,7 +171,7 @@ class Consumer(Scoped["Consumer"]):
         return frozenset(self._fetcher.assigned) if self._open else frozenset()
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
-        """Hand out nothing of these and fetch no more of them, until `resume`."""
+        """Hand out and fetch no records of these partitions until `resume`."""
         for place in places:
             self._state(place).paused = True
 
@@ -213,10 +213,10 @@ class Consumer(Scoped["Consumer"]):
         return self
 
     async def __anext__(self) -> Records:
-        """The next records; waits for as long as there are none.
+        """The next records; waits until there are some.
 
         Raises:
-            EvenkeelError: what makes it impossible to go on (damaged records, no offset to begin
+            EvenkeelError: what makes it impossible to continue (damaged records, no offset to begin
                 at, fenced, a listener that failed). After a damaged batch, `seek` past it.
         """
         self._check_open()
@@ -232,13 +232,13 @@ class Consumer(Scoped["Consumer"]):
             await arrived.wait()
 
     async def poll(self, timeout_s: float) -> Records | None:
-        """Like iterating, but gives up after `timeout_s`."""
+        """Like iterating, but returns None after `timeout_s` without records."""
         with trio.move_on_after(timeout_s):
             return await self.__anext__()
         return None
 
     def _next_records(self) -> Records | None:
-        """Of the partitions with records, the one that waited longest. Does not wait."""
+        """Records of the partition that has waited longest, if any has some. Does not wait."""
         if self._failure is not None:
             raise self._failure.again() from self._failure.__cause__
         for _ in range(len(self._turn)):
@@ -297,7 +297,7 @@ class Consumer(Scoped["Consumer"]):
         return await self._ends(places, lookups.BEGINNING)
 
     async def end_offsets(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """With READ_COMMITTED: where the first open transaction begins."""
+        """With READ_COMMITTED: the offset where the first open transaction begins."""
         return await self._ends(places, lookups.END)
 
     async def offsets_for_times(
@@ -309,7 +309,7 @@ class Consumer(Scoped["Consumer"]):
         return {place: one if one.offset >= 0 else None for place, one in found.items()}
 
     def lag(self, place: TopicPartition) -> int | None:
-        """How many offsets the partition was ahead of us at its last fetch; None before that."""
+        """How many offsets the consumer was behind at its last fetch; None before that."""
         return self._state(place).lag
 
     def statistics(self) -> ConsumerStatistics:
@@ -360,9 +360,9 @@ class Consumer(Scoped["Consumer"]):
     async def _commit(
         self, wanted: Mapping[TopicPartition, Committed], timeout_s: float | None = None
     ) -> None:
-        """One at a time, so that an older position never overwrites a newer one. Nor does it where
-        the group has moved on meanwhile: under the new generation it would count, and set back what
-        the next owner of a partition has committed."""
+        """One at a time, so that an older position never overwrites a newer one. Nor may a commit
+        count under a generation that the group has reached meanwhile: it would set back the commits
+        of a partition's next owner."""
         coordinator, assigned = self._the_coordinator(), self._fetcher.assigned
         owned = {place: assigned[place] for place in wanted if place in assigned}
 
@@ -371,7 +371,7 @@ class Consumer(Scoped["Consumer"]):
             if gone and self._group_mode:
                 raise CommitError(
                     f"cannot commit {', '.join(map(str, sorted(gone)[:3]))}",
-                    why="the consumer group has rebalanced: others own the partitions now",
+                    why="the consumer group has rebalanced: other members own the partitions now",
                     advice="their new owners read again what was not committed",
                 )
             return self._identity()
@@ -385,8 +385,8 @@ class Consumer(Scoped["Consumer"]):
                     state.committed = one.offset
 
     async def _commit_processed(self, places: Collection[TopicPartition]) -> EvenkeelError | None:
-        """What the application need not do itself. Failing is no error, for it is read again then;
-        returned is why it failed."""
+        """Commit for the application. A failure, which is returned, is not raised: the records are
+        read again then."""
         if not self._commits_by_itself:
             return None
         wanted = self._to_commit(places, processed_only=True)
@@ -400,7 +400,7 @@ class Consumer(Scoped["Consumer"]):
         return None
 
     async def _report_progress(self, places: Collection[TopicPartition]) -> bool:
-        """A master is about to move: what has been processed must not wait for the interval."""
+        """A master is about to move: commit now what has been processed."""
         if self._on_progress is not None:
             try:
                 await notify(self._on_progress, places)
@@ -427,7 +427,7 @@ class Consumer(Scoped["Consumer"]):
         self._lost_position.set()
 
     async def _find_positions(self) -> None:
-        """The one task that looks up where to begin."""
+        """The only task that looks up where to begin."""
         failures = 0
         while True:
             self._lost_position = trio.Event()
@@ -476,7 +476,7 @@ class Consumer(Scoped["Consumer"]):
                 times[one.place] = lookups.BEGINNING if earliest else lookups.END
         found = await lookups.list_offsets(self._client, times, self._config.isolation)
         for one in lost:
-            still = one.position is None and one.reset is asked[one.place]  # else: sought elsewhere
+            still = one.position is None and one.reset is asked[one.place]  # else a seek intervened
             if still and one.place in found:
                 one.seek(found[one.place].offset)
 
@@ -491,12 +491,12 @@ class Consumer(Scoped["Consumer"]):
                 self._fail(error)
 
     async def assigned(self, places: Collection[TopicPartition]) -> None:
-        """For `Membership`: these are ours now."""
+        """For `Membership`: these partitions are ours now."""
         self._client.follow(place.topic for place in places)
         self._take(sorted(places))
         fresh = [self._fetcher.assigned[place] for place in places]
         for state in fresh:
-            state.settling = True  # the listener may seek before anything is read
+            state.settling = True  # the listener may seek before anything is fetched
         self._auto_commit.restart()
         await notify(self._listener.assigned, places)
         for state in fresh:
@@ -505,7 +505,7 @@ class Consumer(Scoped["Consumer"]):
         self._fetcher.wake()
 
     async def revoked(self, places: Collection[TopicPartition]) -> None:
-        """For `Membership`: give these up in good order."""
+        """For `Membership`: give these up in an orderly way."""
         states = {place: self._fetcher.assigned.get(place) for place in places}
         for state in states.values():
             if state is not None:
@@ -515,7 +515,7 @@ class Consumer(Scoped["Consumer"]):
             await notify(self._listener.revoked, places)
             await self._commit_processed(places)
         finally:
-            self._drop(places)  # also where the group does not wait for that any longer
+            self._drop(places)  # also if the group no longer waits for it
 
     async def lost(self, places: Collection[TopicPartition]) -> None:
         """For `Membership`: these may belong to another member already."""
@@ -535,7 +535,7 @@ class Consumer(Scoped["Consumer"]):
         arrived.set()
 
     def _fetched(self) -> None:
-        """There may be records, or a position that the log has not got any more."""
+        """There may be new records, or a position that the log no longer contains."""
         self._something_new()
         if any(one.position is None for one in self._fetcher.assigned.values()):
             self._lost_position.set()
@@ -545,7 +545,7 @@ class Consumer(Scoped["Consumer"]):
         self._something_new()
 
     def _metadata_changed(self) -> None:
-        """What the client knows of the cluster has changed."""
+        """The client's metadata has changed."""
         self._fetcher.wake()
         if self._membership is None:
             return

@@ -2,7 +2,7 @@
 
 Batches are kept as they came and decoded when they are handed out, one at a time, so a consumer
 holds no more than it has fetched. The answer to a fetch that was in flight during a seek is
-discarded: it does not begin at the new position.
+discarded, because it does not begin at the new position.
 """
 
 from collections import deque
@@ -53,7 +53,7 @@ class Records:
 class _Held(NamedTuple):
     batch: Batch
     skip: bool
-    """Markers, and what a transaction that was aborted had written."""
+    """For control batches, and for records of an aborted transaction."""
     size: int
 
 
@@ -66,25 +66,25 @@ class FetchedPartition:
     """The next offset to hand out; None until it is found."""
     fetch_from: int = 0
     processed: int | None = None
-    """Up to here the application had what was handed out before it asked for more."""
+    """The position when the application last asked for more."""
     committed: int | None = None
     paused: bool = False
     settling: bool = False
-    """On its way in or out: nothing is fetched or handed out."""
+    """Being assigned or revoked: nothing is fetched or handed out."""
     in_flight: bool = False
     not_before: float = 0.0
     failures: int = 0
     buffered: int = 0
     log_start: int = -1
     high_watermark: int = -1
-    """What was there at the last answer; -1 before the first, or where the broker does not say."""
+    """From the last answer; -1 before the first, or if the broker does not say."""
     reset: OffsetReset | None = None
-    """Asked for by the user, or by a log that has not got our position any more."""
+    """Requested by the user, or because the log no longer contains our position."""
     error: EvenkeelError | None = None
-    """Told to the application when it asks for more."""
+    """Raised when the application next asks for records."""
     leader_epoch: int = -1
     topic_id: bytes = UUID_ZERO
-    """Of the topic that the position is in; zero until it is known."""
+    """Id of the topic that the position belongs to; zero until it is known."""
     _held: deque[_Held] = attrs.Factory(deque)
     _transactions: Transactions = attrs.Factory(Transactions)
 
@@ -94,13 +94,13 @@ class FetchedPartition:
 
     @property
     def lag(self) -> int | None:
-        """Records that retention deleted are not counted: nobody can read them any more."""
+        """How far the position is behind the end, without deleted records: none can be read."""
         if self.position is None or self.high_watermark < 0:
             return None
         return max(0, self.high_watermark - max(self.log_start, self.position))
 
     def seek(self, offset: int) -> None:
-        """Continue from there; fetched records are dropped."""
+        """Continue from this offset; drop fetched records."""
         self.drop()
         self.position = self.processed = self.fetch_from = offset
         self.reset = self.error = None
@@ -113,8 +113,8 @@ class FetchedPartition:
         self.reset, self.error = where, None
 
     def is_of(self, topic_id: bytes) -> bool:
-        """Whether this is our topic. If another topic has its name now, we have no position:
-        everything read and committed was of the deleted one."""
+        """Whether this is our topic. If another topic has its name now, our position is void: all
+        that was read and committed was of the deleted topic."""
         if topic_id == UUID_ZERO or self.topic_id in (UUID_ZERO, topic_id):
             self.topic_id = self.topic_id if topic_id == UUID_ZERO else topic_id
             return True
@@ -166,7 +166,7 @@ class FetchedPartition:
     # -- handing out ------------------------------------------------------------------------------
 
     def hand_out(self, decompressed_bytes_max: int) -> Records | None:
-        """The records of the next batch; None if it has none for us.
+        """The records of the next batch; None if there are none for the application in it.
 
         Raises:
             EvenkeelError: if they cannot be decoded; the position stays before them.

@@ -1,8 +1,8 @@
 """Fetching: one long poll for each node that leads an assigned partition, and its results.
 
-Like the producer's sender, one task loops: from every node without a request in flight it requests
-all partitions that are led there, have a position and room in the buffer. One task per request
-handles the answer.
+Like the producer's sender, one task loops. From every node without a request in flight it requests
+all partitions led there that have a position and room in the buffer. One task per request handles
+the answer.
 
 A master that is about to move asks for our progress in an answer (docs/kafka.md): the next fetch to
 that node waits until we have reported it, and says so.
@@ -34,17 +34,17 @@ from wire.messages.fetch import (
 
 NEVER: Final = float("inf")
 TOPIC_IDS_FROM: Final = 13
-"""From this version on topics are named by their ids only."""
+"""From this version on, topics are named only by their ids."""
 CONSUMER: Final = -1
 SESSIONLESS_EPOCH: Final = -1
 LEADERLESS_LOOK_S: Final = 0.1
 CROWDED_WAIT_MS: Final = 10
-"""The long poll's length while another partition of the node has no room: it may have soon."""
+"""The long poll's length while another partition of the node has no room: it soon may."""
 GRACE_S: Final = 10.0
-"""An answer may come that much later than the longest wait we asked for."""
+"""How much later than the longest requested wait an answer may come."""
 
 Report = Callable[[Collection[TopicPartition]], Awaitable[bool]]
-"""Commit what has been processed of these; whether that is done."""
+"""Commit what has been processed of these; returns whether that succeeded."""
 
 
 @attrs.define(eq=False)
@@ -52,7 +52,7 @@ class _NodeState:
     busy: bool = False
     connecting: bool = False
     reported: int = 0
-    """The last request for progress of this node that we have answered."""
+    """The last progress request of this node that we have answered."""
     turn: int = 0
 
 
@@ -66,7 +66,7 @@ class Fetcher:
         report: Report | None,
         arrived: Callable[[], None],
     ) -> None:
-        """Without `report` no master asks us or waits for us."""
+        """Without `report`, masters neither ask us for progress nor wait for us."""
         self.assigned: dict[TopicPartition, FetchedPartition] = {}
         self._client = client
         self._config = config
@@ -91,7 +91,7 @@ class Fetcher:
     # -- asking -----------------------------------------------------------------------------------
 
     def _start_requests(self, now: float) -> float:
-        """Send what can be asked now; when to look again if nothing happens before."""
+        """Send the requests that can be sent now; returns when to try again unless woken before."""
         until = NEVER
         by_node: dict[int, list[FetchedPartition]] = {}
         crowded: set[int] = set()
@@ -103,7 +103,7 @@ class Fetcher:
                 continue
             topic = self._client.view.topics.get(place.topic)
             if topic is not None and not one.is_of(topic.topic_id):
-                self._arrived()  # the consumer looks where it is to begin
+                self._arrived()  # the consumer looks up where to begin
                 continue
             leader = self._client.view.leader(place)
             if leader is None:
@@ -127,7 +127,7 @@ class Fetcher:
     async def _fetch(
         self, node: int, state: _NodeState, partitions: list[FetchedPartition], wait_ms: int
     ) -> None:
-        """One request to one node, and its answer."""
+        """Send one request to one node, and handle its answer."""
         asked: dict[TopicPartition, int] = {}
         for one in partitions:
             one.in_flight = True
@@ -159,7 +159,7 @@ class Fetcher:
         if version >= TOPIC_IDS_FROM and UUID_ZERO in ids.values():
             version = connection.version_for(FetchRequest, at_most=TOPIC_IDS_FROM - 1)
         state.turn += 1
-        turned = state.turn % len(partitions)  # who comes first is served first: take turns
+        turned = state.turn % len(partitions)  # a broker serves the first ones first: take turns
         topics: dict[str, list[FetchPartition]] = {}
         for one in (*partitions[turned:], *partitions[:turned]):
             topics.setdefault(one.place.topic, []).append(self._row(one))
@@ -196,7 +196,8 @@ class Fetcher:
         partitions: list[FetchedPartition],
         asked: dict[TopicPartition, int],
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Take in all partitions; those whose master wants to know our progress, and how soon."""
+        """Take in all partitions; returns those with a progress request: its number, and how long
+        the master waits."""
         if response.error_code != ErrorCode.NONE:
             raise refusal("a fetch was refused", response.error_code)
         rows: dict[TopicPartition, PartitionData] = {}
@@ -240,7 +241,7 @@ class Fetcher:
             self._pause(one, error)
 
     def _pause(self, one: FetchedPartition, error: EvenkeelError) -> None:
-        """Retry later, with newer metadata; report to the user what will never succeed."""
+        """Retry later, with newer metadata; report to the user an error that will never pass."""
         self._client.want_refresh()
         one.not_before = trio.current_time() + backoff_s(self._client.config, one.failures)
         one.failures += 1
@@ -250,11 +251,11 @@ class Fetcher:
     async def _tell_progress(
         self, report: Report, state: _NodeState, wanted: dict[TopicPartition, tuple[int, int]]
     ) -> None:
-        """Let the owner commit, for as long as the master waits; if it was done, say so.
+        """Let the owner commit, for as long as the master waits; if it succeeds, report it.
 
-        The next fetch of who was too slow or could not says nothing: it has not reported.
+        If the owner is too slow or fails, the next fetch does not confirm the master's request.
         """
-        self._arrived()  # there may be records in the answer: nobody waits for them
+        self._arrived()  # the answer may have records: do not delay them
         wait_ms = max(wait for _, wait in wanted.values())
         done = False
         with trio.move_on_after(wait_ms / 1000):

@@ -9,7 +9,7 @@ ProgressCallback = Callable[[Collection[TopicPartition]], Awaitable[None]]
 
 
 class RebalanceListener:
-    """Called when the consumer group gives or takes partitions. Override what you need.
+    """Called when the consumer group assigns or revokes partitions. Override what you need.
 
     The methods run in the consumer's own task between two heartbeats: finish within a session. In
     `revoked` the partitions are still ours and may be committed; after `lost` they are not. An
@@ -17,13 +17,13 @@ class RebalanceListener:
     """
 
     async def assigned(self, places: Collection[TopicPartition]) -> None:
-        """These are ours from now on. Nothing is read of them before this returns, so seek here."""
+        """These are ours from now on. Nothing is fetched of them before this returns: seek here."""
 
     async def revoked(self, places: Collection[TopicPartition]) -> None:
-        """These go to others, or we close: no more records of them are handed out."""
+        """Others get these, or the consumer closes: no more of their records are handed out."""
 
     async def lost(self, places: Collection[TopicPartition]) -> None:
-        """These may belong to others already: we were silent for too long."""
+        """Others may own these already: we were silent for too long."""
 
 
 async def notify(callback: ProgressCallback, places: Collection[TopicPartition]) -> None:
@@ -35,6 +35,6 @@ async def notify(callback: ProgressCallback, places: Collection[TopicPartition])
     """
     try:
         await callback(sorted(places))
-    except Exception as error:  # the application's own, whatever it is
+    except Exception as error:  # any exception of the application
         name = getattr(callback, "__qualname__", repr(callback))
         raise ListenerError(f"{name} failed", why=repr(error)) from error

@@ -4,7 +4,7 @@ One task goes through rounds. In each it joins, gets partitions (as the leader i
 itself, `assignors`), and sends heartbeats until the coordinator starts another round, or the
 subscription has changed.
 
-Partitions are given and taken through `Holder`, which the consumer implements. With the cooperative
+`Holder`, which the consumer implements, receives and gives up partitions. With the cooperative
 protocol a member keeps consuming through a round, and gives up only what moves to others; with the
 eager ones it gives up everything before it joins again. If the coordinator forgets us, or cannot be
 reached for a whole session, the partitions are *lost*: others may own them by now, so nothing can
@@ -41,19 +41,19 @@ from wire.messages.membership import (
 )
 
 COMMIT_SHARE: Final = 0.5
-"""Of the rebalance timeout may be used to commit what is taken away."""
+"""The part of the rebalance timeout in which to commit partitions that are taken away."""
 
 
 class Holder(Protocol):
-    """The owner of what the group gives."""
+    """Owns the partitions that the group assigns."""
 
     async def assigned(self, places: Collection[TopicPartition]) -> None: ...
 
     async def revoked(self, places: Collection[TopicPartition]) -> None:
-        """Give these up, and commit: nobody else owns them yet."""
+        """Give these up, and commit: no other member owns them yet."""
 
     async def lost(self, places: Collection[TopicPartition]) -> None:
-        """Give these up: somebody else may own them already."""
+        """Give these up: another member may own them already."""
 
 
 class _JoinAgain(Exception):
@@ -62,7 +62,7 @@ class _JoinAgain(Exception):
 
 @attrs.define(eq=False)
 class Membership:
-    """This consumer in its group. `topics` is what it wants; change it by `want`."""
+    """This consumer in its group. `topics` is its subscription; change it with `want`."""
 
     client: Client
     config: ConsumerConfig
@@ -78,7 +78,7 @@ class Membership:
     _heard: float = 0.0
     """When the coordinator last confirmed us."""
     _counts: Mapping[str, int] = attrs.Factory(dict)
-    """How many partitions each topic had when we, as the leader, shared them out."""
+    """How many partitions each topic had when we, as the leader, assigned them."""
 
     @property
     def cooperative(self) -> bool:
@@ -95,7 +95,7 @@ class Membership:
             self._again.set()
 
     def metadata_changed(self) -> None:
-        """A leader assigns again when a topic of the group has grown, appeared or gone."""
+        """A leader assigns again when a topic of the group has grown, appeared or disappeared."""
         if self.leads and self._counts != self._count_partitions(self._counts):
             self._again.set()
 
@@ -120,7 +120,7 @@ class Membership:
                 failures += 1
 
     async def _wait_for_topics(self) -> None:
-        """Without a subscription it is no member: the others get its share at once."""
+        """Without a subscription this consumer is no member: the others get its share at once."""
         await self._let_go(self.owned)
         if self.generation != NO_GENERATION:
             await self.leave()
@@ -145,7 +145,7 @@ class Membership:
             await self.holder.lost(places)
 
     async def _let_go(self, places: Collection[TopicPartition]) -> None:
-        """Commit and stop, within what the group waits for."""
+        """Commit and give up, while the group still waits for it."""
         if places:
             self.owned -= frozenset(places)
             with trio.move_on_after(self.config.rebalance_timeout_ms / 1000 * COMMIT_SHARE):
@@ -207,7 +207,7 @@ class Membership:
             return answer
 
     def _subscription(self, assignor: Assignor | PartitionAssignor) -> bytes:
-        """What we own counts only with the generation in which we were given it (KIP-792)."""
+        """What we own counts only together with the generation in which we got it (KIP-792)."""
         owned = self.owned if self.cooperative else frozenset()
         if isinstance(assignor, Assignor):
             user_data: bytes | None = self.generation.to_bytes(4, "big", signed=True)
@@ -281,17 +281,17 @@ class Membership:
         ]
 
     async def _watch(self, members: Collection[Member]) -> None:
-        """From now on it is the leader's to see when a topic of any member changes."""
+        """From now on the leader must notice when a topic of any member changes."""
         topics = {topic for member in members for topic in member.topics}
         self.client.follow(topics)
         await self.client.refresh()
         self._counts = self._count_partitions(topics)
 
     def _agreed(self, joined: JoinGroupResponse) -> Assignor | PartitionAssignor:
-        """What the group has chosen is something that all members have offered."""
+        """The assignor that the group has chosen; all members have offered it."""
         by_name = {name_of(one): one for one in self.config.assignors}
         if joined.protocol_name not in by_name:
-            what = f"the consumer group was told to assign by '{joined.protocol_name}'"
+            what = f"the consumer group chose an unknown assignor, '{joined.protocol_name}'"
             raise refusal(what, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         return by_name[joined.protocol_name]
 
@@ -301,12 +301,13 @@ class Membership:
     # -- coming back ------------------------------------------------------------------------------
 
     async def _is_out_of_date(self, joined: JoinGroupResponse) -> bool:
-        """Whether the group should share anew, after a static member has come back.
+        """Whether the group should assign again, after a static member has come back.
 
-        It is given what it had and the group goes on as it was (KIP-345), the leader is not asked
-        to share (KIP-814). So what nobody watched while it was away is looked at now: partitions
-        and topics that came or went, and what this member itself wants that it did not want before.
-        Who leads and cannot find out shares anew: that costs a rebalance, and loses nothing.
+        The member gets its former partitions, the group continues as it was (KIP-345), and the
+        leader is not asked to assign (KIP-814). So check now what no leader watched while it was
+        away: partitions and topics that appeared or disappeared, and topics that only this member's
+        new subscription names. A leader that cannot find out assigns again: that costs a rebalance,
+        and loses nothing.
         """
         try:
             if self.leads:
@@ -325,12 +326,12 @@ class Membership:
                 for number in range(count)
             }
         if joined.leader not in members:
-            return True  # a broker before KIP-814 calls our former self the leader: nobody watches
+            return True  # a broker before KIP-814 names our former self leader: none watches
         unread = self.topics - {one.topic for one in given}
         return any(self._count_partitions(unread).values())
 
     async def _shared_out(self) -> tuple[frozenset[TopicPartition], frozenset[str]]:
-        """Everything that the group has assigned, and to which members."""
+        """All partitions that the group has assigned, and the members that have them."""
         request = DescribeGroupsRequest([self.coordinator.group])
         answer = await self.coordinator.ask(request, DescribeGroupsResponse, purpose=Purpose.GROUP)
         described = answer.groups[0]
@@ -341,7 +342,7 @@ class Membership:
     # -- staying ----------------------------------------------------------------------------------
 
     async def _heartbeat_until_it_ends(self) -> None:
-        """Heartbeats, until something calls for another round."""
+        """Send heartbeats until something requires another round."""
         while not self._again.is_set():
             with trio.move_on_after(self.config.heartbeat_ms / 1000):
                 await self._again.wait()
@@ -366,7 +367,7 @@ class Membership:
                 await self.coordinator.pause(0)
 
     async def leave(self) -> None:
-        """Tell the coordinator, so that the others need not wait; a static member stays listed."""
+        """Tell the coordinator, so that the others need not wait; a static member stays."""
         if self.config.instance is not None or not self.member_id:
             return
         await self.coordinator.leave(self.member_id, "the consumer is closed")
@@ -385,7 +386,7 @@ def _places(assignment: bytes) -> frozenset[TopicPartition]:
 
 
 def _member(one: JoinGroupResponseMember) -> Member:
-    """What another member says of itself; one whose words are no subscription gets nothing."""
+    """Another member's subscription; one that cannot be read gets nothing."""
     try:
         said = protocol.decode_subscription(one.metadata)
     except ProtocolError:

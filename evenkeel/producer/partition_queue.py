@@ -1,11 +1,11 @@
 """The way of one partition's records to its leader: batches, their order, and their sequences.
 
-A function of what happens to it: no clock, no socket. The producer asks `next` what may be sent now
-and tells what became of it. A batch is *ready* (no sequence yet), then *unresolved*: it has a
+A function of the events it is given: no clock, no socket. The producer asks `next` what to send
+now, and reports each outcome. A batch is *ready* (no sequence yet), then *unresolved*: it has a
 sequence, and is either in flight or waits to be sent again. A broker remembers the last five
-batches of a producer (KIP-98) and answers those it gets again with their first offset. So from the
-oldest unresolved batch on at most `window` have a sequence, those already acknowledged included:
-were there more, the broker could have forgotten that it has the oldest.
+batches of a producer (KIP-98); it answers a batch that it gets again with its first offset. So from
+the oldest unresolved batch on, at most `window` batches have a sequence, including those already
+acknowledged: with more, the broker could have forgotten that it has the oldest.
 
     ready --next--> in flight --acknowledged--> done
                     |   ^    `--failed---------> done, with an error
@@ -13,9 +13,9 @@ were there more, the broker could have forgotten that it has the oldest.
                     v   |
                    waiting
 
-A broker that has never heard of a producer takes any sequence as its first. So there is only one
-batch under way until the first of an epoch is acknowledged: a leader that refuses it and takes the
-second would have them in the wrong order.
+A broker that does not know a producer accepts any sequence as its first. So only one batch is in
+flight until the first of an epoch is acknowledged: a leader that refused it and accepted the second
+would have them in the wrong order.
 
 Sequences have no holes. When a batch is given up although later ones have sequences, the broker
 refuses those (OUT_OF_ORDER_SEQUENCE_NUMBER), which proves that they are not in the log: they become
@@ -51,7 +51,7 @@ class State(Enum):
 
 @attrs.frozen
 class Appended:
-    """Where a batch is; `offset` is -1 if the broker did not report it."""
+    """A batch's position in the log; `offset` is -1 if the broker did not report it."""
 
     offset: int
     log_append_time_ms: int = -1
@@ -59,7 +59,7 @@ class Appended:
 
 @attrs.define(eq=False)
 class Batch:
-    """Records that travel together. `outcome` is set once, then `done`."""
+    """Records that are sent together. `outcome` is set once, then `done`."""
 
     place: TopicPartition
     number: int
@@ -69,14 +69,14 @@ class Batch:
     state: State = State.READY
     full: bool = False
     buffered: int = 0
-    """Bytes of the producer's memory this holds until it is done."""
+    """Bytes of the producer's memory it uses until it is done."""
     payload: Buffer | None = None
-    """Compressed, when it was first sent."""
+    """The compressed records, from the first attempt on."""
     producer_id: int = NO_PRODUCER_ID
     epoch: int = -1
     sequence: int = NO_SEQUENCE
     order: int = -1
-    """How many batches of the partition had been sent before it."""
+    """The number of batches of the partition sent before it."""
     attempts: int = 0
     maybe_written: bool = False
     retry_at: float = 0.0
@@ -102,16 +102,16 @@ class PartitionQueue:
     unresolved: list[Batch] = attrs.Factory(list)
     """In order of their sequences."""
     in_flight: int = 0
-    """Requests under way, those of batches that were given up included."""
+    """Requests in flight, including those of batches that were given up."""
     producer_id: int = NO_PRODUCER_ID
     epoch: int = 0
     next_sequence: int = 0
     hole: bool = False
-    """A sequence was given to a batch that is given up: no later one can succeed."""
+    """A batch with a sequence was given up: no later sequence can succeed."""
     known: bool = False
     """The broker has acknowledged a sequence of this epoch, so it will refuse a gap."""
     resets: int = 0
-    """How often sequences began again: holes, and logs that had lost what they acknowledged."""
+    """How often sequences restarted: after holes, and after logs lost acknowledged batches."""
     _numbers: int = 0
     _sent: int = 0
 
@@ -130,7 +130,7 @@ class PartitionQueue:
     def append(
         self, record: Record, size: int, *, now: float, deadline: float, batch_bytes: int
     ) -> tuple[Batch, int, bool]:
-        """Queue a record: its batch, its index there, and whether something may be due."""
+        """Queue a record; returns its batch, its index there, and whether one may now be due."""
         batch = self.ready[-1] if self.ready else None
         fresh = batch is None or batch.full or batch.sequence != NO_SEQUENCE
         if batch is not None and not fresh and batch.writer.size + size > batch_bytes:
@@ -174,7 +174,7 @@ class PartitionQueue:
         return batch
 
     def _number(self, batch: Batch) -> bool:
-        """Give a batch the next sequence; False while none can be given."""
+        """Give a batch the next sequence; False while that is not possible."""
         if self.producer_id == NO_PRODUCER_ID:
             return False
         if self.hole:
@@ -204,7 +204,7 @@ class PartitionQueue:
         self.hole = self.known = False
 
     def due_at(self, linger: float) -> float:
-        """When `next` may return something. If that is past and there is nothing, an event must
+        """When `next` may return a batch. If that time is past and it returns none, an event must
         come first: an answer, a leader, a producer id."""
         for batch in self.unresolved:
             if batch.state is State.WAITING:
@@ -216,22 +216,22 @@ class PartitionQueue:
         return first.created + linger if alone else first.created
 
     def deadline(self) -> float:
-        """When `expire` will return something."""
+        """When `expire` will next return a batch."""
         batches = self.unresolved if not self.ready else [*self.unresolved, self.ready[0]]
         return min((batch.deadline for batch in batches), default=NEVER)
 
-    # -- what became of it -----------------------------------------------------------------------
+    # -- outcomes ---------------------------------------------------------------------------------
 
     def acknowledged(self, batch: Batch, where: Appended) -> None:
         self.in_flight -= 1
         if batch.state is State.DONE:
-            return  # given up before, and told so; `maybe_written` said as much
+            return  # given up before, and reported so; `maybe_written` covers this case
         self.unresolved.remove(batch)
         self.known = self.known or batch.epoch == self.epoch
         batch.settle(where)
 
     def again(self, batch: Batch, retry_at: float, *, maybe_written: bool) -> None:
-        """Not acknowledged; retry. `maybe_written` unless the broker said that it is not."""
+        """Not acknowledged: retry. `maybe_written` unless the broker ruled that out."""
         self.in_flight -= 1
         if batch.state is State.DONE:
             return
@@ -239,7 +239,7 @@ class PartitionQueue:
         batch.state, batch.retry_at = State.WAITING, retry_at
 
     def out_of_order(self, batch: Batch, retry_at: float) -> None:
-        """The broker does not have the batches before this one; so it does not have this one
+        """The broker does not have the batches before this one, so it does not have this one
         either."""
         self.in_flight -= 1
         if batch.state is State.DONE:
@@ -256,11 +256,11 @@ class PartitionQueue:
         self.ready.insert(at, batch)
 
     def failed(self, batch: Batch, error: DeliveryError) -> None:
-        """The broker will never take it, and has not written it."""
+        """The broker will never accept the batch, and has not written it."""
         self.in_flight -= 1
         if batch.state is State.DONE:
             return
-        batch.state = State.WAITING  # no longer under way: its sequence may be given again
+        batch.state = State.WAITING  # no longer in flight: its sequence may be given again
         self._give_up(batch, error)
 
     def expire(self, now: float) -> list[Batch]:
@@ -285,7 +285,7 @@ class PartitionQueue:
         return late
 
     def abandon(self, error: DeliveryError) -> list[Batch]:
-        """Give up everything: the producer is closing."""
+        """Give up all batches: the producer is closing."""
         all_of_them = [*self.unresolved, *self.ready]
         for batch in all_of_them:
             maybe_written = batch.maybe_written or batch.state is State.IN_FLIGHT

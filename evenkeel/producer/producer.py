@@ -52,7 +52,7 @@ from wire.records.compression import compress
 Headers = Sequence[tuple[str, bytes | None]]
 
 LEADERLESS_LOOK_S: Final = 0.1
-"""How often we ask for the leader of a partition that has none."""
+"""How often to look for the leader of a partition that has none."""
 CLOSING: Final = DeliveryError("the producer was closed before the record was acknowledged")
 OUT_OF_ORDER: Final = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
@@ -66,12 +66,12 @@ MOVED: Final = frozenset(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
     }
 )
-"""Refusals that say where a partition is not: the batch was surely not written."""
+"""Refusals that say the partition is elsewhere: the batch was certainly not written."""
 NOT_WRITTEN: Final = MOVED | {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CORRUPT_MESSAGE}
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record is. `offset` is -1 with acks NONE, and if a retry found it written."""
+    """Where a record is. `offset` is -1 with acks NONE, or if a retry found it written before."""
 
     topic: str
     partition: int
@@ -118,7 +118,7 @@ class Delivery:
 
 @attrs.frozen(kw_only=True)
 class ProducerStatistics:
-    """Counted since the start, except `buffered_bytes` and `records_waiting`, which are current."""
+    """Totals since the start, except `buffered_bytes` and `records_waiting`, which are current."""
 
     records_sent: int
     records_acknowledged: int
@@ -165,13 +165,13 @@ class Producer(Scoped["Producer"]):
         self._wake = trio.Event()
         self._flushing = 0
         self._in_flight: dict[int, int] = {}
-        """Requests under way, by node."""
+        """Requests in flight, by node."""
         self._connecting: set[int] = set()
         self._asking_id = False
         self._producer: tuple[int, int] | None = None
-        """The newest producer id and its first epoch; partitions raise their epochs apart."""
+        """The newest producer id and its first epoch; each partition raises its own epoch."""
         self._dead: DeliveryError | None = None
-        """Set when the cluster has finally refused us a producer id."""
+        """Set when the cluster has refused us a producer id for good."""
 
     # -- for users --------------------------------------------------------------------------------
 
@@ -187,13 +187,13 @@ class Producer(Scoped["Producer"]):
     ) -> Delivery:
         """Queue a record; waits only until the topic is known and there is room in memory.
 
-        Without `partition` the key decides, as in Java's producer, and without a key any will do.
-        If this is cancelled or raises, the record was not queued.
+        Without `partition` the key decides, as in Java's producer; without a key the producer
+        chooses. If this is cancelled or raises, the record was not queued.
 
         Raises:
             BufferFullError: if there was no room in time.
             TimedOutError, BrokerError: if the topic is not known in time, or never will be.
-            DeliveryError: if the cluster lets this producer send nothing at all.
+            DeliveryError: if the cluster does not let this producer send anything.
         """
         self._check_open()
         await trio.lowlevel.checkpoint()
@@ -218,7 +218,7 @@ class Producer(Scoped["Producer"]):
         return self._put(place, Record(value, key, now_ms, headers), size)
 
     async def flush(self) -> None:
-        """Wait until all records sent before have their answer; nothing lingers meanwhile."""
+        """Wait until all records sent before are acknowledged or have failed; none lingers."""
         self._check_open()
         await self._flush()
 
@@ -285,7 +285,7 @@ class Producer(Scoped["Producer"]):
         return Delivery(batch, index, record.timestamp_ms)
 
     def _settled(self, batch: Batch) -> None:
-        """A batch has its outcome: give its memory back and count it."""
+        """A batch has its outcome: free its memory and count it."""
         if batch.outcome is None or not batch.buffered:
             return
         self._buffered -= batch.buffered
@@ -325,7 +325,7 @@ class Producer(Scoped["Producer"]):
             batch for queue in self._queues.values() for batch in (*queue.unresolved, *queue.ready)
         ]
         for batch in waiting:
-            batch.full = True  # what is sent from now on is not waited for
+            batch.full = True  # do not wait for records sent from now on
         self._flushing += 1
         self._wake.set()
         try:
@@ -346,7 +346,7 @@ class Producer(Scoped["Producer"]):
                 await self._wake.wait()
 
     def _start_requests(self, now: float, linger: float) -> float:
-        """Send what is due; when to look again if nothing happens before."""
+        """Send what is due; returns when to try again unless woken before."""
         until = NEVER
         by_node: dict[int, list[PartitionQueue]] = {}
         for queue in self._queues.values():
@@ -384,7 +384,7 @@ class Producer(Scoped["Producer"]):
         now: float,
         linger: float,
     ) -> float:
-        """As many requests as are due and allowed, with at most one batch of each partition."""
+        """Send all requests due and allowed, each with at most one batch of a partition."""
         while self._in_flight.get(node, 0) < self._config.requests_in_flight_max:
             batches: list[Batch] = []
             room = self._config.request_bytes_max
@@ -401,7 +401,7 @@ class Producer(Scoped["Producer"]):
                 )
             self._send_request(node, connection, batches)
             served = {batch.place for batch in batches}
-            queues.sort(key=lambda queue: queue.place in served)  # the others are next
+            queues.sort(key=lambda queue: queue.place in served)  # the others come next
         return NEVER
 
     def _send_request(self, node: int, connection: Connection, batches: list[Batch]) -> None:
@@ -440,7 +440,7 @@ class Producer(Scoped["Producer"]):
         )
 
     def _connect(self, node: int) -> None:
-        """Open a connection in the background; the sender hears of it."""
+        """Open a connection in the background; wakes the sender when done."""
         if node in self._connecting:
             return
         self._connecting.add(node)
@@ -449,7 +449,7 @@ class Producer(Scoped["Producer"]):
             try:
                 await self._client.connection(node, Purpose.PRODUCE)
             except EvenkeelError:
-                self._client.want_refresh()  # perhaps somebody else leads by now
+                self._client.want_refresh()  # another node may lead by now
             finally:
                 self._connecting.discard(node)
                 self._wake.set()
@@ -486,7 +486,7 @@ class Producer(Scoped["Producer"]):
         }
         for batch in batches:
             answer = answers.get(batch.place)
-            if answer is None:  # not an answer to what was asked: as good as none
+            if answer is None:  # the answer does not match the request: as good as none
                 self._again(batch, maybe_written=True)
             else:
                 self._take_one(batch, answer, response)
@@ -538,7 +538,7 @@ class Producer(Scoped["Producer"]):
             self._client.start(self._get_producer_id)
 
     async def _get_producer_id(self) -> None:
-        """An id for all partitions that need one: at the start, and when epochs are used up."""
+        """Get an id for all partitions that need one: at the start, and when epochs are used up."""
 
         async def ask() -> InitProducerIdResponse:
             request = InitProducerIdRequest()

@@ -1,4 +1,4 @@
-"""Settings of a task group, as values that cannot be wrong."""
+"""Settings of a task group, as frozen values that are always valid."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,15 +11,15 @@ from evenkeel.tasks.sharding import Election, Sharding, Sticky, coordinators_cho
 
 MS: Final = 1_000_000
 NAME_BYTES_MAX: Final = 60
-"""Of a member; a session's name has a number of chance and the time behind it."""
+"""Of a member; a session's name adds a random number and the time."""
 
 
 @attrs.frozen(kw_only=True)
 class Timing:
     """A member may run tasks for `lease_ms` after it *asked* for its lease, less `drift_ms_max`; it
     begins to stop them `stop_ms` before that. Others may declare it expired `lease_ms` after they
-    *heard* of it. So it has always stopped by then, if its clock and theirs do not drift apart by
-    more than `drift_ms_max` within a lease, and its tasks stop within `stop_ms`.
+    *heard* of it. So it has always stopped by then, provided that its clock and theirs drift apart
+    by at most `drift_ms_max` within a lease, and that its tasks stop within `stop_ms`.
 
     A member that does not acknowledge a plan within `ack_timeout_ms` is evicted: its lease is not
     renewed.
@@ -46,14 +46,14 @@ class Timing:
 class TaskGroupConfig:
     """`sharding` and `election` must be the same for all members: others are refused.
 
-    With `stop_all` every member stops everything before any of them starts tasks of a new plan;
-    without, only tasks that move are stopped, and all others go on.
+    With `stop_all` every member stops everything before any of them starts tasks of a new plan.
+    Without it only tasks that move are stopped, and all others continue.
     """
 
     name: str = ""
-    """The member's, for people; by default that of its machine. Need not be unique."""
+    """The member's name, for people; by default that of its machine. Need not be unique."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
-    """What shardings and elections know of this member; JSON."""
+    """Shown to shardings and elections; JSON."""
     sharding: Sharding = attrs.Factory(Sticky)
     election: Election = coordinators_choice
     stop_all: bool = False
@@ -64,7 +64,7 @@ class TaskGroupConfig:
     ledger: str = ""
     """The topic with the group's ledger; by default `evenkeel-tasks-` and the group's name."""
     replication: int = -1
-    """Of the ledger, when it is made; -1 takes the cluster's default."""
+    """Of the ledger, when it is created; -1 takes the cluster's default."""
 
     def __attrs_post_init__(self) -> None:
         if len(self.name.encode()) > NAME_BYTES_MAX:

@@ -1,9 +1,9 @@
 """Membership of the consumer group behind a task group: its members and its leader.
 
-Kafka's group coordinator knows who is alive, gives generations, and chooses a leader. That leader
-asks the `Election` who leads the tasks, and the answer goes to every member as its "assignment":
-all members of a generation get the same. Nothing here stops or starts a task; a rebalance does not
-disturb members that keep what they have.
+Kafka's group coordinator knows which members are alive, counts generations, and chooses a leader.
+That leader asks the `Election` which member leads the tasks, and the answer goes to every member as
+its "assignment": all members of a generation get the same one. Nothing here stops or starts a task;
+a rebalance does not disturb members that keep what they have.
 """
 
 import json
@@ -36,7 +36,7 @@ PROTOCOL_TYPE: Final = "evenkeel-tasks"
 
 
 class CoordinatorUnreachable(Exception):
-    """The coordinator was unreachable for a whole session: the others go on without us."""
+    """The coordinator was unreachable for a whole session: the others continue without us."""
 
 
 @attrs.frozen
@@ -74,7 +74,7 @@ class Enrolment:
                 await self._round()
                 failures = 0
             except CommitError:
-                failures = 0  # the group is at another generation: join that
+                failures = 0  # the group is at another generation: join it
             except EvenkeelError as error:
                 if not error.retriable:
                     raise
@@ -173,7 +173,7 @@ class Enrolment:
         return self._parse(answer.assignment)
 
     def _elect(self, members: Sequence[JoinGroupResponseMember], chosen: str) -> bytes:
-        """As the member that Kafka chose: elect the leader, and tell all."""
+        """As the member that Kafka chose: elect the leader; the result goes to all members."""
         said = {member.member_id: _read(member) for member in members}
         in_order = sorted(said.values(), key=lambda one: one.joined)
         leader = self.config.election([one.candidate for one in in_order], said[chosen].session)
@@ -206,7 +206,7 @@ class Enrolment:
 
 
 def _read(member: JoinGroupResponseMember) -> _MemberMetadata:
-    """Every member with our protocol type says this; anything else is a refusal for all of us."""
+    """Parse a member's metadata; a member that is not of a task group makes all of us fail."""
     try:
         found = json.loads(member.metadata)
         session, joined, metadata = found["session"], int(found["joined"]), found["metadata"]

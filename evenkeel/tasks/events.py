@@ -24,7 +24,7 @@ class LeaseKeeper(Protocol):
 @attrs.define(eq=False)
 class TaskLease:
     """A task that is ours. `token` is larger than that of any earlier holder: pass it to whatever
-    the task writes to, and let that refuse smaller ones."""
+    the task writes to, and let that refuse smaller tokens."""
 
     task: str
     token: int
@@ -32,9 +32,9 @@ class TaskLease:
     """The last checkpoint of its earlier holder; empty if there is none."""
     _keeper: LeaseKeeper
     stopping: bool = False
-    """It is to be stopped, and then to be released."""
+    """The task must stop, and its lease be released."""
     lost: bool = False
-    """It is to be stopped because we have lost it: what is not done by now is another's to do."""
+    """The task must stop because we have lost it: another member does what is not done by now."""
     ended: bool = False
     _scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
 
@@ -42,18 +42,18 @@ class TaskLease:
     def held(self) -> bool:
         """Whether it is certain that no other member runs this task at this moment.
 
-        This is looked up, not waited for: after a pause of the process it is false at once, before
-        anything has been cancelled.
+        This compares clocks and waits for nothing: after a pause of the process it is false at
+        once, before anything has been cancelled.
         """
         return self.left_s > 0
 
     @property
     def left_s(self) -> float:
-        """How long this will hold if the lease is not renewed any more; 0 if it is not held."""
+        """How long the lease holds unless it is renewed; 0 if it is not held."""
         return 0.0 if self.ended else self._keeper.lease_left_ns(self) / NS_PER_S
 
     def release(self) -> None:
-        """The task has stopped: another member may have it. Call it after a `TaskStopping`; `run`
+        """The task has stopped: another member may have it. Call this after a `TaskStopping`; `run`
         does so itself."""
         self._keeper.lease_ended(self, finished=False)
 
@@ -80,7 +80,7 @@ class TaskStarted:
 
 @attrs.frozen
 class TaskStopping:
-    """A task has to stop; release its lease when it has."""
+    """A task has to stop; release its lease when it has stopped."""
 
     lease: TaskLease
 
@@ -111,7 +111,7 @@ class PlanDone:
 
 @attrs.frozen
 class Notice:
-    """A message that a member sent to all by `notify`."""
+    """A message that a member sent to all with `notify`."""
 
     by: str
     payload: bytes
@@ -122,7 +122,7 @@ TaskEvent = TaskStarted | TaskStopping | GroupChanged | PlanChanged | PlanDone |
 
 @attrs.frozen(kw_only=True)
 class TaskGroupState:
-    """What a member has read: the same for all that have read as far."""
+    """What a member has read: the same for all members that have read as far."""
 
     read_up_to: int
     generation: int
@@ -133,9 +133,9 @@ class TaskGroupState:
     plan_version: int
     shares: Mapping[str, tuple[str, ...]]
     stopped: Mapping[str, int]
-    """Which plan each member has stopped for: the first acknowledgement."""
+    """The plan each member has stopped for: the first acknowledgement."""
     running: Mapping[str, int]
-    """Which plan each member runs in full: the second acknowledgement."""
+    """The plan each member runs in full: the second acknowledgement."""
     holders: Mapping[str, str]
     """The holder of the lock of each running task."""
     tokens: Mapping[str, int]
@@ -159,16 +159,16 @@ class TaskGroupState:
 
 @attrs.frozen(kw_only=True)
 class TaskGroupStatistics:
-    """Counted since the start."""
+    """Totals since the start."""
 
     sessions: int
-    """More than one: our lease was lost that often."""
+    """Each session after the first means that the one before was lost."""
     lost_because: str
-    """Why the last session ended that was not the last."""
+    """Why the session before the present one ended."""
     notes_written: int
     notes_failed: int
     notes_read: int
     notes_void: int
     trims_failed: int
-    """How often old notes could not be deleted; they do no harm."""
+    """How often old notes could not be deleted; that does no harm."""
     events_dropped: int

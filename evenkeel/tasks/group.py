@@ -8,9 +8,8 @@
         await group.submit(["eu", "us", "asia"])
         await group.run(work)
 
-This is the shell: `Member` decides (tasks/member.py), and here its notes are sent, the ledger is
-read, the clock is looked at, and its user is told. Why no two members can run one task is in
-docs/adr/0019.
+This is the shell: `Member` decides (tasks/member.py); this module sends its notes, reads the ledger
+and the clock, and reports to the user. Why no two members can run one task is in docs/adr/0019.
 """
 
 from collections import deque
@@ -79,11 +78,11 @@ from evenkeel.tasks.outbox import Outbox
 from evenkeel.tasks.topic import checked, ledger_of, make_ledger, new_session, now_ns
 
 CLOSE_S_MAX: Final = 5.0
-"""What leaving may take to tell the others; they notice by themselves a lease later."""
+"""How long leaving may take to tell the others; they notice by themselves a lease later."""
 EVENTS_MAX: Final = 4096
-"""Untold events; above it the oldest of those that only inform are dropped, and counted."""
+"""Events not fetched yet; above it the oldest that only inform are dropped, and counted."""
 LOOK_EVERY_S: Final = 0.5
-"""trio's clock stands still while the machine sleeps; ours does not, and is looked at so often."""
+"""trio's clock stands still while the machine sleeps; ours does not, and is read this often."""
 INFORMING: Final = (GroupChanged, PlanChanged, PlanDone, Notice)
 
 Work = Callable[[TaskLease], Awaitable[None]]
@@ -91,7 +90,7 @@ Work = Callable[[TaskLease], Awaitable[None]]
 
 @attrs.define(eq=False)
 class _Awaited:
-    """A note somebody waits for, until it has been read."""
+    """A note with a waiting caller, until it has been read."""
 
     note: Note
     read: trio.Event = attrs.Factory(trio.Event)
@@ -111,8 +110,8 @@ class _Counts:
 class TaskGroup(Scoped["TaskGroup"]):
     """A member of a task group. Give a function to `run`, or iterate over the events yourself.
 
-    Entering the `async with` waits until the ledger has been read; leaving it says that everything
-    has stopped, and the tasks go to others at once.
+    Entering the `async with` waits until the ledger has been read. Leaving it tells the others that
+    everything has stopped, and they get the tasks at once.
     """
 
     def __init__(
@@ -144,7 +143,7 @@ class TaskGroup(Scoped["TaskGroup"]):
         self._changed = trio.Event()
         self._counts = _Counts()
 
-    # -- what users call --------------------------------------------------------------------------
+    # -- for users --------------------------------------------------------------------------------
 
     @property
     def session(self) -> str:
@@ -157,20 +156,20 @@ class TaskGroup(Scoped["TaskGroup"]):
 
     @property
     def state(self) -> TaskGroupState:
-        """What has been read of the ledger so far."""
+        """The state of the ledger as far as it has been read."""
         self._check_open()
         return TaskGroupState.of(self._member.ledger)
 
     @property
     def leases(self) -> tuple[TaskLease, ...]:
-        """What we run at this moment."""
+        """The leases on the tasks that we run at this moment."""
         return tuple(lease for _, lease in sorted(self._leases.items()))
 
     async def submit(self, tasks: Iterable[str]) -> None:
         """Add tasks to the task group; known ones stay as they are.
 
         Raises:
-            ConfigurationError: if it would have too many.
+            ConfigurationError: if the task group would have too many.
         """
         names = tuple(tasks)
         note = checked(lambda: Submit(by=self.session, tasks=names))
@@ -189,7 +188,7 @@ class TaskGroup(Scoped["TaskGroup"]):
         await self._append(checked(lambda: Notify(by=self.session, payload=payload)))
 
     async def wait_for(self, condition: Callable[[TaskGroupState], bool]) -> TaskGroupState:
-        """Wait until what has been read satisfies the condition."""
+        """Wait until the state read so far satisfies the condition."""
         while True:
             changed, state = self._changed, self.state
             self._raise_failure()
@@ -198,16 +197,16 @@ class TaskGroup(Scoped["TaskGroup"]):
             await changed.wait()
 
     def stop(self) -> None:
-        """Stop all our tasks in good order and leave: `run` and iterating end when that is done."""
+        """Stop all our tasks in an orderly way and leave; then `run` and iterating end."""
         self._check_open()
         self._close()
 
     async def run(self, work: Work) -> None:
         """Call `work` for every task we get, in a task of its own; continues until `stop`.
 
-        When a task has to stop, its `work` is cancelled; it has `stop_ms` for its cleanup. When it
-        returns by itself the task is finished, for all members. Its exceptions are raised here, as
-        by a nursery.
+        When a task has to stop, its `work` is cancelled and has `stop_ms` for its cleanup. When
+        `work` returns by itself the task is finished, for all members. Its exceptions are raised
+        here, as by a nursery.
         """
         self._managed = True
         try:
@@ -236,7 +235,7 @@ class TaskGroup(Scoped["TaskGroup"]):
         """The next event; waits for it.
 
         Raises:
-            EvenkeelError: what makes it impossible to go on.
+            EvenkeelError: what makes it impossible to continue.
         """
         self._check_open()
         await trio.lowlevel.checkpoint()
@@ -271,7 +270,7 @@ class TaskGroup(Scoped["TaskGroup"]):
     def lease_ended(self, lease: TaskLease, *, finished: bool) -> None:
         self._check_open()
         if lease.ended:
-            raise LeaseLostError(f"the lease on '{lease.task}' has ended before")
+            raise LeaseLostError(f"the lease on '{lease.task}' has already ended")
         if not lease.stopping and not finished:
             raise ConfigurationError(
                 f"'{lease.task}' has not been asked to stop", advice="finish() it, or stop()"
@@ -296,7 +295,7 @@ class TaskGroup(Scoped["TaskGroup"]):
         self._carry_out(self._member.ended(now_ns(), lease.task, lease.token, finished=finished))
 
     async def _append(self, note: Note) -> bool:
-        """Write a note and wait until it has been read; whether it counts."""
+        """Write a note and wait until it has been read; returns whether it counts."""
         self._check_open()
         self._raise_failure()
         awaited = _Awaited(note)
@@ -361,7 +360,7 @@ class TaskGroup(Scoped["TaskGroup"]):
     def _tell(self, event: TaskEvent) -> None:
         if len(self._events) >= EVENTS_MAX:
             oldest = next((one for one in self._events if isinstance(one, INFORMING)), None)
-            if oldest is not None:  # else there are as many as there are tasks, which has a limit
+            if oldest is not None:  # else there is one per task, and tasks have a limit
                 self._events.remove(oldest)
                 self._counts.dropped += 1
         self._events.append(event)
@@ -371,7 +370,7 @@ class TaskGroup(Scoped["TaskGroup"]):
         changed.set()
 
     def _fail(self, error: EvenkeelError) -> None:
-        """Nothing continues: stop what runs, fail all waits."""
+        """Stop everything: what runs is stopped, and all waits fail."""
         if self._failure is None:
             self._failure = error
         self._close()
@@ -443,7 +442,7 @@ class TaskGroup(Scoped["TaskGroup"]):
             try:
                 await self._admin.delete_records({self._place: done})
             except EvenkeelError:
-                self._counts.trims_failed += 1  # the next snapshot brings another try
+                self._counts.trims_failed += 1  # the next snapshot tries again
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -465,7 +464,7 @@ class TaskGroup(Scoped["TaskGroup"]):
         )
 
     async def _live(self) -> None:
-        """Session after session, until one ends without another."""
+        """Session after session, until one ends for good."""
         while True:
             self._counts.sessions += 1
             self._carry_out(self._member.tick(now_ns()))
@@ -542,7 +541,7 @@ class TaskGroup(Scoped["TaskGroup"]):
                     await self._leave_group()
 
     async def _take_part(self) -> None:
-        """Wait until we have read up to our own joining: from then on `state` means something."""
+        """Wait until we have read our own joining note: from then on `state` is meaningful."""
         seconds = self._client_config.operation_timeout_ms / 1000
         with trio.move_on_after(seconds):
             while self._member.phase is Phase.JOINING:

@@ -8,11 +8,11 @@ does not count is *void* for all of them:
 - `Expire` counts if the member has not renewed its lease since the renewal that it names. So a
   member that is declared expired had no lease when that was written: see docs/adr/0019.
 - `Acquire` counts, task by task, if the plan of that version gives the task to its author and
-  nobody holds it. A lock is freed only by its holder, or when the holder's session ends.
+  the task has no holder. Only the holder frees a lock, or the end of the holder's session.
 - `Plan` counts if it is the next version, by the leader of the current term, gives no task to
-  two members, and names only present ones. So plans have one order, and never two leaders.
-- `View` counts if its generation is later than the last, or if the last leader is not there any
-  more or is its author (a group that the coordinator has forgotten begins again at 1).
+  two members, and names only present members. So plans have one order, and one leader at a time.
+- `View` counts if its generation is later than the last, or if the last leader is gone or is its
+  author (a group that the coordinator has forgotten begins again at 1).
 """
 
 from base64 import b64decode, b64encode
@@ -62,7 +62,7 @@ class Enrolled:
 
 @attrs.frozen
 class GroupView:
-    """The members and the leader of the group, as its coordinator said."""
+    """The members and the leader of the group, as its coordinator reported them."""
 
     generation: int = 0
     leader: str = ""
@@ -92,7 +92,7 @@ class Ledger:
     plan_offset: int = NOWHERE
     stop_all: bool = False
     stopped: dict[str, int] = attrs.Factory(dict)
-    """Whose plan was stopped for, by version: the acknowledgement of its first phase."""
+    """The plan version each member has stopped for: the acknowledgement of its first phase."""
     running: dict[str, int] = attrs.Factory(dict)
     locks: dict[str, Lock] = attrs.Factory(dict)
     checkpoints: dict[str, bytes] = attrs.Factory(dict)
@@ -105,7 +105,7 @@ class Ledger:
         return lock is not None and lock.holder == member
 
     def share(self, member: str) -> tuple[str, ...]:
-        """What it should run: of the plan, what is still to be done."""
+        """The tasks the member should run: those of the plan that still exist."""
         return tuple(task for task in self.plan.of_owner(member) if task in self.tasks)
 
     def candidate(self, member: str) -> Candidate:
@@ -123,7 +123,7 @@ class Ledger:
 
     @property
     def all_stopped(self) -> bool:
-        """Every owner of the plan that is still there has stopped for it."""
+        """Whether every present owner in the plan has stopped for it."""
         return all(
             self.stopped.get(owner) == self.plan.version
             for owner in self.plan.owners
@@ -132,13 +132,13 @@ class Ledger:
 
     @property
     def all_running(self) -> bool:
-        """The plan is executed: every owner says so."""
+        """Whether the plan is fully executed: every owner has said so."""
         return all(self.running.get(owner) == self.plan.version for owner in self.plan.owners)
 
     # -- applying ---------------------------------------------------------------------------------
 
     def apply(self, offset: int, note: Note | None) -> bool:
-        """Whether the note counts. None stands for a record that is no note."""
+        """Apply a note; returns whether it counts. None stands for a record that is not a note."""
         assert offset == self.next_offset, f"gap: {self.next_offset} expected, got {offset}"
         self.next_offset = offset + 1
         match note:
@@ -171,7 +171,7 @@ class Ledger:
 
     def _join(self, offset: int, note: Join) -> bool:
         if note.by in self.members or len(self.members) >= MEMBERS_MAX:
-            return False  # a known one stays what it is
+            return False  # a known member keeps its state
         self.members[note.by] = Enrolled(offset, offset, note.lease_ms, note.metadata)
         return True
 
@@ -190,7 +190,7 @@ class Ledger:
         if isinstance(note, Evict):
             late = self.stopped.get(name) != note.version == self.plan.version
             if note.by != self.view.leader or member.evicted or not late:
-                return False  # it has acknowledged before its leader could read that
+                return False  # it acknowledged before the leader read of it
             member.evicted = True
             return True
         if isinstance(note, Expire) and note.alive != member.alive:
@@ -215,7 +215,7 @@ class Ledger:
         return True
 
     def _forget(self, task: str) -> None:
-        """Its lock stays with its holder, which has to stop first."""
+        """Remove a task. Its lock stays with its holder, which has to stop first."""
         del self.tasks[task]
         self.checkpoints.pop(task, None)
 
@@ -247,7 +247,7 @@ class Ledger:
         return True
 
     def _acknowledge(self, note: Stopped | Running) -> bool:
-        """Only for the present plan: a slow member cannot acknowledge another round."""
+        """Only for the present plan: a late member cannot acknowledge another round."""
         acks = self.stopped if isinstance(note, Stopped) else self.running
         current = note.by in self.members and note.version == self.plan.version
         if not current or acks.get(note.by) == note.version:
@@ -309,10 +309,10 @@ class Ledger:
         return found
 
     def restore(self, note: Snapshot) -> None:
-        """Become what the snapshot says.
+        """Take over the state of a snapshot.
 
         Raises:
-            ValueError, TypeError, KeyError, AttributeError: if it is none.
+            ValueError, TypeError, KeyError, AttributeError: if it is not one.
         """
         state = note.state
         text, version = state["plan"]

@@ -1,10 +1,10 @@
 """One member of a task group as a state machine: events with their times in, effects out.
 
-A member writes notes and reads the ledger. It acts on what it has read and on nothing else: a task
-starts when the member reads that it holds the task's lock, and the lock is released when the task
-has ended. It may run tasks only under its lease. It renews the lease when it reads its own renewal
-note, counted from when it *wrote* it, and it stops by its own clock, without hearing anything.
-Others count its lease from when they *read* of it, and so declare it expired later.
+A member writes notes and reads the ledger. It acts only on what it has read: a task starts when the
+member reads that it holds the task's lock, and the lock is released when the task has ended. It may
+run tasks only under its lease. It renews the lease when it reads its own renewal note, counted from
+when it *wrote* the note, and it stops by its own clock, without hearing anything. Others count its
+lease from when they *read* the note, and so declare it expired later.
 
 A *session* is one life of a member in the ledger, under a name that is never used again. When its
 lease lapses, or others have declared it expired, everything is stopped and the session is over; the
@@ -46,7 +46,7 @@ from evenkeel.tasks.notes import (
 from evenkeel.tasks.sharding import Sharding
 
 SNAPSHOT_EVERY: Final = 500
-"""Notes between two snapshots; what is older than the last but one is deleted."""
+"""Notes between two snapshots; those before the last snapshot but one are deleted."""
 GAP_NOTES_MAX: Final = 20 * SNAPSHOT_EVERY
 """Notes read without a snapshot before we call the ledger damaged."""
 BEATS_MAX: Final = 64
@@ -59,13 +59,13 @@ class Phase(Enum):
     JOINING = "joining"
     IN = "in"
     ENDING = "ending"
-    """Tasks are being stopped; nothing is started any more."""
+    """Tasks are being stopped; no new ones start."""
     OVER = "over"
 
 
 @attrs.frozen
 class Write:
-    """Append this note; tell `failed` if it may not be there."""
+    """Append this note; call `failed` if it may not be there."""
 
     note: Note
 
@@ -79,7 +79,7 @@ class Start:
 
 @attrs.frozen
 class Stop:
-    """Stop this run, then tell `ended`. `lost`: the lease is over, it must end at once."""
+    """Stop this run, then call `ended`. `lost`: the lease is over, it must end at once."""
 
     task: str
     token: int
@@ -114,8 +114,8 @@ Effect = Write | Start | Stop | Trim | Read | Over
 
 @attrs.frozen
 class CoordinatorView:
-    """What the group coordinator said last, before it is a `View` in the ledger. Who has read the
-    ledger up to `read_up_to` knows all of its members."""
+    """The group coordinator's latest view, before it is a `View` in the ledger. A member that has
+    read the ledger up to `read_up_to` knows all members of the view."""
 
     generation: int
     leader: str
@@ -142,16 +142,16 @@ class Member:
         stop_all: bool = False,
         ledger: Ledger | None = None,
     ) -> None:
-        """`ledger`: what an earlier session has read, to go on from there."""
+        """`ledger`: what an earlier session has read, to continue from there."""
         self.name = name
         self.timing = timing
         self.ledger = Ledger(sharding) if ledger is None else ledger
         self.phase = Phase.JOINING
         self.runs: dict[str, Run] = {}
         self.until_ns = -NEVER
-        """Until then, by our own clock, nobody else runs what we hold."""
+        """Until this time of our own clock, no other member runs what we hold."""
         self.deadline_ns = 0
-        """Call `tick` then, if nothing happens before."""
+        """When to call `tick`, unless called before."""
         self._metadata = dict(metadata or {})
         self._stop_all = stop_all
         self._reason = ""
@@ -169,24 +169,24 @@ class Member:
         self._in_flight: list[Note] = []
         self._finished: dict[str, int] = {}
         self._released: dict[str, int] = {}
-        """By which tokens we have asked to release what: those are never used again, whatever the
-        next plan says, for the note is on its way."""
+        """The tokens by which we have asked to release tasks: they are never used again, whatever
+        the next plan says, because the note is on its way."""
         self._consider = True
-        """Something has happened that may ask for another plan."""
+        """Whether something has happened that may require another plan."""
         self._gap: list[tuple[int, Note | None]] = []
         self._effects: list[Effect] = []
 
-    # -- what happens -----------------------------------------------------------------------------
+    # -- events -----------------------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> list[Effect]:
-        """Time has passed."""
+        """Let time pass."""
         return self._decide(now_ns)
 
     def read(self, now_ns: int, offset: int, note: Note | None) -> list[Effect]:
-        """The next record of the ledger; None if it is no note.
+        """Take the next record of the ledger; None if it is not a note.
 
         Raises:
-            ValueError: if it cannot be: the ledger was deleted, or has lost what no snapshot has.
+            ValueError: if it is impossible: the ledger was deleted, or lost what no snapshot has.
         """
         if note is not None and note.by == self.name and note in self._in_flight:
             self._in_flight.remove(note)
@@ -201,8 +201,8 @@ class Member:
     def on_coordinator_view(self, now_ns: int, latest: CoordinatorView) -> list[Effect]:
         """The group coordinator has started a new generation with us in it.
 
-        Like every other method it raises ConfigurationError if the sharding gives impossible
-        shares when we lead.
+        Like every other method it raises ConfigurationError if the sharding gives impossible shares
+        while we lead.
         """
         self._coordinator_view = latest
         self._consider = True
@@ -224,22 +224,23 @@ class Member:
         return self._decide(now_ns)
 
     def close(self, now_ns: int, reason: str = CLOSED, *, again: bool = False) -> list[Effect]:
-        """Stop everything in good order, and leave."""
+        """Stop everything in an orderly way, and leave."""
         self._end(reason, lost=False, again=again)
         return self._decide(now_ns)
 
     def held(self, now_ns: int, task: str, token: int) -> bool:
-        """Whether nobody else can run the task at this very moment."""
+        """Whether no other member can run the task at this very moment."""
         return now_ns < self.until_ns and self.ledger.locks.get(task) == Lock(self.name, token)
 
     @property
     def stop_at_ns(self) -> int:
-        """If the lease has not been renewed by then, everything has to stop."""
+        """When everything has to stop unless the lease is renewed before."""
         return self.until_ns - self.timing.stop_ms * MS
 
     @property
     def is_leader(self) -> bool:
-        """The ledger says so, and the coordinator has not said otherwise since."""
+        """Whether the ledger says that we lead, and the coordinator has not said otherwise
+        since."""
         view, latest = self.ledger.view, self._coordinator_view
         return (
             latest is not None
@@ -287,7 +288,7 @@ class Member:
             self._end("evicted: a plan was not acknowledged in time", lost=True)
 
     def _after_gap(self, now_ns: int, offset: int, note: Note | None) -> None:
-        """What we have not read has been deleted: there is a snapshot of it further on."""
+        """Notes were deleted before we read them: a snapshot further on contains their effects."""
         self._gap.append((offset, note))
         first = self._gap[0][0]
         if isinstance(note, Snapshot) and first <= note.as_of <= offset:
@@ -295,7 +296,7 @@ class Member:
                 self.ledger.restore(note)
             except (TypeError, KeyError, AttributeError) as error:
                 raise ValueError(f"the snapshot at offset {offset} is damaged") from error
-            if self.phase is not Phase.JOINING:  # what became of our notes there we cannot know
+            if self.phase is not Phase.JOINING:  # we cannot know what became of our notes there
                 self._end("we could not read as fast as the others write", lost=True)
             rest, self._gap = self._gap, []
             self._seen = dict.fromkeys(self.ledger.members, now_ns)
@@ -349,15 +350,15 @@ class Member:
             self.phase = Phase.IN
             return
         if not self._joined:
-            # Of many attempts the first may be the one that is read: its time is what counts.
+            # Of many attempts the first may be the one that is read: count from its time.
             self._asked.setdefault(0, now_ns)
             self._write(Join(by=self.name, lease_ms=self.timing.lease_ms, metadata=self._metadata))
         if self._begun_ns is None:
             self._begun_ns = now_ns
         give_up_ns = self._begun_ns + self.timing.lease_ms * MS
         if now_ns >= give_up_ns:
-            # The others may have declared us gone where we have not read, and never will: those
-            # notes may be deleted. Another name has another chance.
+            # The others may have declared us expired in a part that we have not read and never
+            # will: those notes may be deleted. Another name may succeed.
             self._end("could not join within a lease", lost=True)
         else:
             self._at_latest(give_up_ns)
@@ -378,7 +379,8 @@ class Member:
         self._at_latest(self._next_beat_ns)
 
     def _is_wanted(self, task: str, token: int) -> bool:
-        """Whether we should run it by this token: with `stop_all` every plan needs a new one."""
+        """Whether we should run the task by this token: with `stop_all` every plan needs a new
+        token."""
         current = not self.ledger.stop_all or token > self.ledger.plan_offset
         return (
             self.phase is Phase.IN
@@ -398,7 +400,7 @@ class Member:
         return (one for one in self.ledger.locks.items() if one[1].holder == self.name)
 
     def _hand_back(self) -> None:
-        """Release what has stopped, and say what is done for good."""
+        """Release tasks that have stopped, and report those that are done for good."""
         on_the_way = {
             task for note in self._in_flight if isinstance(note, Release) for task in note.tasks
         }
@@ -454,7 +456,7 @@ class Member:
         if name not in self.ledger.plan.owners:
             return
         if any(not self._is_wanted(task, lock.token) for task, lock in self._ours()):
-            return  # something is still to be stopped or released
+            return  # some task is still to be stopped or released
         if self.ledger.stopped.get(name) != version:
             self._write(Stopped(by=name, version=version))
         elif self.ledger.running.get(name) != version and all(
@@ -484,7 +486,7 @@ class Member:
     # -- leading ----------------------------------------------------------------------------------
 
     def _publish_view(self) -> None:
-        """Write what the coordinator says as a note: as the leader, or as the last one."""
+        """Write the coordinator's view as a note: as the new leader, or as the last one."""
         latest, view = self._coordinator_view, self.ledger.view
         if latest is None or self.ledger.next_offset < latest.read_up_to:
             return

@@ -34,7 +34,7 @@ def _names(value: object) -> tuple[str, ...]:
 
 
 def _name(value: object) -> str:
-    """Printable and without quotes, so that it takes no more room in JSON than it has bytes."""
+    """Printable and without quotes, so that a name in JSON is no longer than its bytes."""
     if not isinstance(value, str) or not 0 < len(value.encode()) <= NAME_BYTES_MAX:
         raise NoteError(f"not a name of 1 to {NAME_BYTES_MAX} bytes: {value!r:.200}")
     if not value.isprintable() or '"' in value or "\\" in value:
@@ -115,8 +115,8 @@ class Renew(Note):
 
 @attrs.frozen(kw_only=True)
 class Evict(Note):
-    """By the leader: this member does not stop what that plan takes away from it, so its lease
-    can no longer be renewed."""
+    """By the leader: this member does not stop what that plan takes away from it, so its lease can
+    no longer be renewed."""
 
     member: str = _field(_name)
     version: int = _field(_number)
@@ -124,7 +124,8 @@ class Evict(Note):
 
 @attrs.frozen(kw_only=True)
 class Expire(Note):
-    """Its lease has expired: a whole one has passed since I read its renewal at `alive`."""
+    """This member's lease has expired: a whole lease has passed since I read its renewal at
+    `alive`."""
 
     member: str = _field(_name)
     alive: int = _field(_number)
@@ -151,7 +152,7 @@ class Withdraw(Note):
 
 @attrs.frozen(kw_only=True)
 class View(Note):
-    """What the group coordinator says: its generation, the members, and the leader.
+    """The group coordinator's generation, its members, and their leader.
 
     The offset of a view that counts is the *term* of its leader.
     """
@@ -163,7 +164,7 @@ class View(Note):
 
 @attrs.frozen(kw_only=True)
 class Plan(Note):
-    """By the leader: who runs what, in the form of the group's sharding."""
+    """By the leader: which member runs which tasks, in the form of the group's sharding."""
 
     version: int = _field(_number)
     term: int = _field(_number)
@@ -188,7 +189,7 @@ class Running(Note):
 @attrs.frozen(kw_only=True)
 class Release(Note):
     """I have stopped these tasks; their next owners may take them. This releases only locks with
-    tokens up to `up_to`: a late note must not release what was acquired again since."""
+    tokens up to `up_to`: a late note must not release a task that was acquired again since."""
 
     tasks: tuple[str, ...] = _field(_names)
     up_to: int = _field(_number)
@@ -228,7 +229,7 @@ class Notify(Note):
 
 @attrs.frozen(kw_only=True)
 class Snapshot(Note):
-    """The state after all notes before `as_of`, so that these may be deleted."""
+    """The state after all notes before `as_of`, which may then be deleted."""
 
     as_of: int = _field(_number)
     state: Mapping[str, Any] = attrs.field(eq=False)
@@ -244,12 +245,12 @@ KINDS: Final[Mapping[str, type[Note]]] = {
         )
     },
 }
-"""By the name that a note has in the ledger."""
+"""By the name of the note in the ledger."""
 NAMES: Final[Mapping[type[Note], str]] = {kind: name for name, kind in KINDS.items()}
 
 
 def encode(note: Note) -> bytes:
-    """One line of JSON."""
+    """The note as one line of JSON."""
     fields = attrs.asdict(note, recurse=False)
     for name, value in fields.items():
         if isinstance(value, bytes):

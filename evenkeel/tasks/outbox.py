@@ -13,7 +13,7 @@ from evenkeel.tasks.notes import Note, encode
 from wire.cluster_view import TopicPartition
 
 AGAIN_S: Final = 0.2
-"""Before a note that failed is written again."""
+"""Pause before a failed note is written again."""
 IN_FLIGHT_NOTES_MAX: Final = 1024
 """Notes sent and not acknowledged; above it the next ones wait."""
 
@@ -32,12 +32,12 @@ class Outbox:
     _changed: trio.Event = attrs.Factory(trio.Event)
 
     def put(self, note: Note) -> None:
-        """Write this after all others; does not wait."""
+        """Write this note after all others; does not wait."""
         self._waiting.append(note)
         self._something_new()
 
     async def write(self, note: Note) -> None:
-        """Write this at once, and wait until it is in the ledger.
+        """Write this note at once, and wait until it is in the ledger.
 
         Raises:
             EvenkeelError: if it may not be.
@@ -52,7 +52,7 @@ class Outbox:
             await self._changed.wait()
 
     async def send(self) -> None:
-        """A task for the owner: sends what waits."""
+        """A task for the owner: sends the notes that wait."""
         while True:
             changed = self._changed
             if not self._waiting or len(self._in_flight) >= IN_FLIGHT_NOTES_MAX:
@@ -74,7 +74,7 @@ class Outbox:
             self._something_new()
 
     async def settle(self) -> None:
-        """Another task: waits for what has been sent."""
+        """Another task: waits for the outcome of the notes sent."""
         while True:
             changed = self._changed
             if not self._in_flight:

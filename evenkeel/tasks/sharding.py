@@ -1,8 +1,8 @@
-"""How a leader divides tasks among members, and how it is chosen: functions of what members say.
+"""How a leader divides tasks among members, and how it is chosen: functions of members' metadata.
 
-A sharding gets the tasks in order, the present members, the oldest first, and the current shares;
-all members would compute the same result. Oldest first means that the last to join is served last:
-a surplus member gets nothing and moves nothing.
+A sharding gets the tasks in order, the present members, oldest first, and the current shares; all
+members would compute the same result. Oldest first means that the last to join is served last: a
+surplus member gets nothing and moves nothing.
 """
 
 import json
@@ -36,7 +36,7 @@ class Candidate:
 
 @attrs.frozen
 class TaskShares:
-    """Who should run what. `version` is that of the plan, 0 before the first."""
+    """Which member should run which tasks. `version` is the plan's, 0 before the first."""
 
     owners: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
     version: int = 0
@@ -53,24 +53,24 @@ class TaskShares:
 
 
 class Sharding(ABC):
-    """How tasks are divided, and how shares are encoded. All members of a task group need the
-    same."""
+    """How tasks are divided, and how shares are encoded. All members of a task group need the same
+    one."""
 
     @abstractmethod
     def rebalance(
         self, tasks: Sequence[str], members: Sequence[Candidate], now: TaskShares
     ) -> TaskShares:
-        """Every task to at most one of these members. There is at least one."""
+        """Give each task to at most one of these members, of which there is at least one."""
 
     def equal(self, one: TaskShares, other: TaskShares) -> bool:
-        """Whether a plan would change nothing; then there is none."""
+        """Whether a plan would change nothing; then none is made."""
         return _filled(one) == _filled(other)
 
     def encode(self, shares: TaskShares) -> str:
         return json.dumps(shares.owners, ensure_ascii=False, separators=(",", ":"))
 
     def decode(self, text: str) -> TaskShares:
-        """Raises ValueError for what is not in our form: such a plan is void."""
+        """Raises ValueError for text that is not in our form: such a plan is void."""
         found = json.loads(text)
         if not isinstance(found, dict) or not all(
             isinstance(tasks, list) and all(isinstance(task, str) for task in tasks)
@@ -85,7 +85,7 @@ def _filled(shares: TaskShares) -> dict[str, frozenset[str]]:
 
 
 def natural(task: str) -> tuple[list[tuple[int, str]], str]:
-    """Orders `orders/2` before `orders/10`."""
+    """A sort key that puts `orders/2` before `orders/10`."""
     parts = [(int(one), "") if one.isdecimal() else (0, one) for one in DIGITS.split(task)]
     return parts, task
 
@@ -114,7 +114,7 @@ def _split(tasks: Sequence[str], takers: Sequence[Candidate]) -> dict[str, list[
 
 
 class Contiguous(Sharding):
-    """Equal parts of the list, one after the other; the first members get the remainder."""
+    """Equal contiguous parts of the list; the first members get the remainder."""
 
     def rebalance(
         self, tasks: Sequence[str], members: Sequence[Candidate], now: TaskShares
@@ -123,7 +123,7 @@ class Contiguous(Sharding):
 
 
 class Interleaved(Sharding):
-    """Task after task goes to member after member."""
+    """Deals tasks to the members in turn."""
 
     def rebalance(
         self, tasks: Sequence[str], members: Sequence[Candidate], now: TaskShares
@@ -148,7 +148,7 @@ class Range(Sharding):
 
 
 class RoundRobin(Sharding):
-    """Kafka's: all tasks in order go round the members, skipping those that do not want the
+    """Kafka's: deals all tasks in order round the members, skipping those that do not want the
     topic."""
 
     def rebalance(
@@ -165,7 +165,7 @@ class RoundRobin(Sharding):
 
 
 class Sticky(Sharding):
-    """A member keeps its task unless another member has two fewer: as few moves as possible."""
+    """A member keeps a task unless another member has two fewer: as few moves as possible."""
 
     def rebalance(
         self, tasks: Sequence[str], members: Sequence[Candidate], now: TaskShares
@@ -183,7 +183,7 @@ class Sticky(Sharding):
                 held[owner].append(task)
             else:
                 free.append(task)
-        # Whom few can serve is placed first, or nobody may be left for it.
+        # Tasks that few members can take come first, or no member may be left for them.
         for task in sorted(free, key=lambda one: len(takers[topic_of(one)])):
             possible = takers[topic_of(task)]
             if possible:
@@ -208,16 +208,16 @@ def _level(held: dict[str, list[str]], takers: Mapping[str, Sequence[str]]) -> b
 # -- leaders --------------------------------------------------------------------------------------
 
 Election = Callable[[Sequence[Candidate], str], str]
-"""Chooses a leader of the members, the second argument being whom the group coordinator chose."""
+"""Chooses the leader; the second argument is the member that the group coordinator chose."""
 
 
 def coordinators_choice(members: Sequence[Candidate], chosen: str) -> str:
-    """Kafka's leader: the one that has led longest."""
+    """Kafka's leader: the member that has led longest."""
     return chosen
 
 
 def largest_offset(members: Sequence[Candidate], chosen: str) -> str:
-    """The member that reports the largest `offset` in its metadata; of equals the first."""
+    """The member that reports the largest `offset` in its metadata; among equals the first."""
 
     def offset_of(member: Candidate) -> int:
         offset = member.metadata.get("offset", 0)
@@ -226,7 +226,7 @@ def largest_offset(members: Sequence[Candidate], chosen: str) -> str:
     return max(members, key=offset_of).id
 
 
-# -- one topic by many ----------------------------------------------------------------------------
+# -- one topic for many members -------------------------------------------------------------------
 
 
 def slices(topic: str, count: int) -> list[str]:

@@ -9,8 +9,8 @@
 
 Every slice is a task. Its holder reads the whole topic, hands over the records whose keys belong to
 the slice, and regularly writes a checkpoint of its position in each partition. So members share the
-work on records, not the reading of them: to share the reading, use partitions. Checkpoints are kept
-in the ledger, which accepts one only from the holder of the task: a member that has lost a slice
+work on records, not the reading of them: to share the reading, use partitions. The ledger stores
+the checkpoints, and accepts one only from the holder of the task: a member that has lost a slice
 cannot set back its next owner.
 
 Records are handed over at least once: after a member has died, again from the last checkpoint on. A
@@ -38,27 +38,28 @@ from wire.cluster_view import TopicPartition
 VERSION: Final = 1
 _HEAD: Final = struct.Struct(">B16s")
 PARTITIONS_MAX: Final = (CHECKPOINT_BYTES_MAX - _HEAD.size) // 8
-"""A checkpoint has room for so many positions."""
+"""A checkpoint has room for this many positions."""
 CHECKPOINT_EVERY_S: Final = 5.0
 TOPIC_AGAIN_S: Final = 10.0
-"""How often it is looked whether the topic has grown, or is another one."""
+"""How often to check whether the topic has grown or was recreated."""
 AGAIN_S: Final = 1.0
-"""After a broker could not be asked."""
+"""Pause after no broker could be asked."""
 LAST_CHECKPOINT_AGAIN_S: Final = 0.05
-"""After one that was not written, at the end."""
+"""Pause after a last checkpoint that was not written."""
 
 Handle = Callable[[TaskLease, Sequence[ConsumerRecord]], Awaitable[None]]
 
 
 @attrs.define
 class Positions:
-    """The progress of a slice: for each partition of that very topic the next offset."""
+    """The progress of a slice: the next offset of each partition of the topic with this id."""
 
     topic_id: bytes = bytes(16)
     next: list[int] = attrs.Factory(list)
 
     def fit(self, topic_id: bytes, partitions: int) -> bool:
-        """Have as many as the topic has; whether it is another topic than before."""
+        """Extend to the topic's number of partitions; returns whether the topic is another than
+        before."""
         another = self.topic_id != topic_id
         if another:
             self.topic_id, self.next = topic_id, []
@@ -76,10 +77,10 @@ class Positions:
 
     @classmethod
     def decode(cls, data: bytes) -> "Positions":
-        """Of nothing at all: a slice that nobody has begun with.
+        """Empty bytes are a slice that no member has begun.
 
         Raises:
-            ConfigurationError: if these are no positions.
+            ConfigurationError: if these are not positions.
         """
         if not data:
             return cls()
@@ -93,7 +94,7 @@ class Positions:
 
 
 def belongs(record: ConsumerRecord, task: str, count: int) -> bool:
-    """Whether a record is of this slice. One without a key goes with its partition."""
+    """Whether a record belongs to this slice. A record without a key goes by its partition."""
     topic = topic_of(task)
     if record.key is None:
         return task == f"{topic}/{record.partition % count}"
@@ -104,7 +105,7 @@ class SliceReader:
     """Pass this to `TaskGroup.run`: it reads the slice that is the task of the lease.
 
     All members need the same `count`, with which the tasks were created (`slices`). `handle` gets
-    the lease and some records of one partition, in order; when it returns they are done.
+    the lease and some records of one partition, in order; when it returns, they are done.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class SliceReader:
             try:
                 await self._read(reading)
             except LeaseLostError:
-                await trio.sleep_forever()  # it is another's, and we are about to be told
+                await trio.sleep_forever()  # another member has it, and we are about to be stopped
             finally:
                 await reading.last_checkpoint()
 
@@ -217,7 +218,7 @@ class _Reading:
         return True
 
     async def last_checkpoint(self) -> None:
-        """Also while being cancelled, for as long as the slice is ours.
+        """Write a last checkpoint, also while being cancelled, for as long as the slice is ours.
 
         Otherwise the next holder would get the records since the last checkpoint again.
         """

@@ -16,7 +16,7 @@ from wire.error_codes import ErrorCode
 
 
 def now_ns() -> int:
-    """Time that never goes back, and continues while the machine sleeps."""
+    """A time that never goes back, and continues while the machine sleeps."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
@@ -25,7 +25,7 @@ def ledger_of(group: str, config: TaskGroupConfig) -> TopicPartition:
 
 
 def new_session(name: str) -> str:
-    """A unique name: from the member's name, chance, and the time."""
+    """A unique name: the member's name, a random number, and the time."""
     chosen = name or socket.gethostname().encode()[:NAME_BYTES_MAX].decode(errors="ignore")
     return f"{chosen}-{secrets.token_hex(4)}-{time.time_ns() // 1_000_000:x}"
 
@@ -36,7 +36,7 @@ def member_name(session: str) -> str:
 
 
 async def make_ledger(admin: Admin, place: TopicPartition, replication: int) -> None:
-    """Create the topic if there is none. Nothing in it may be deleted by age or size."""
+    """Create the topic if there is none. Its records must never be deleted by age or size."""
     forever = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
     try:
         await admin.create_topic(
@@ -66,10 +66,10 @@ async def submit_tasks(
 
 
 def checked(make: Callable[[], Note]) -> Note:
-    """A note of what the user gave.
+    """A note made from the user's input.
 
     Raises:
-        ConfigurationError: if it is beyond the limits.
+        ConfigurationError: if it exceeds the limits.
     """
     try:
         return make()
