@@ -1,4 +1,4 @@
-"""One replica on its own, driven by hand: what it is told, and what it wants done about it."""
+"""One replica driven by hand: tests give it events and look at the effects it asks for."""
 
 import random
 
@@ -31,7 +31,7 @@ def some(text: str) -> Entry:
 
 @attrs.define(eq=False)
 class Member:
-    """Node `me` of a group; its clocks agree and move only when told to."""
+    """Node `me` of a group. Its clocks agree and move only when a test moves them."""
 
     multi: MultiGroup
     replica: Replica
@@ -42,7 +42,7 @@ class Member:
         return Now(self.now_ns, self.now_ns)
 
     def give(self, sender: int, message: Message) -> Step:
-        """What is taught was asked for."""
+        """Deliver a message; what a Learned teaches counts as asked for."""
         step = Step()
         if isinstance(message, Learned | Trimmed):
             self.replica.peer(NodeId(sender)).asked = True
@@ -58,7 +58,7 @@ class Member:
         return step
 
     def verify(self) -> None:
-        """Let every other member say that it remembers nothing of us: now we may vote."""
+        """Every other member says that it remembers nothing of us: now we may vote."""
         for other in self.replica.others(self.replica.members):
             self.give(other, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO, LIFE))
 
@@ -68,7 +68,7 @@ class Member:
         return step
 
     def lead(self, votes: tuple[tuple[Slot, Ballot, Entry], ...] = ()) -> Step:
-        """Prepare, and be promised by all; the others report `votes`."""
+        """Prepare and receive promises from all; the others report `votes`."""
         self.prepare()
         mine = self.replica.proposer.ballot
         own = self.replica.acceptor.votes_from(self.replica.proposer.lo)

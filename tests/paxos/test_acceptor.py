@@ -1,4 +1,4 @@
-"""The acceptor's rules as a table, and the small parts beside it: ballots, quorums, learner."""
+"""The acceptor's rules as tables, and the small parts beside it: ballots, quorums, the learner."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_outsiders_do_not_count() -> None:
     ("round_", "node", "start", "answer", "promised"),
     [
         (6, 0, 5, Promise, (6, 0)),  # higher: promise
-        (5, 1, 5, Promise, (5, 1)),  # the same again: a duplicate, promised already
+        (5, 1, 5, Promise, (5, 1)),  # a duplicate: promised already
         (5, 0, 5, Nack, (5, 1)),  # lower by the node
         (4, 2, 5, Nack, (5, 1)),  # lower by the round
         (6, 0, 4, Behind, (5, 1)),  # it starts at a slot whose vote is forgotten
@@ -74,14 +74,14 @@ def test_prepare(
 @pytest.mark.parametrize(
     ("round_", "node", "slot", "chosen", "answer", "votes"),
     [
-        (6, 0, 5, False, Accepted, True),  # R9: higher than promised, nobody prepared it here
+        (6, 0, 5, False, Accepted, True),  # R9: higher than promised, not prepared here
         (5, 1, 5, False, Accepted, True),
         (5, 1, 9, False, Accepted, True),  # gaps below do not matter
         (5, 0, 5, False, Nack, False),
         (5, 1, 4, True, Accepted, False),  # chosen: yes, and no vote record over the chosen one
         (4, 0, 4, True, Nack, False),
         (5, 1, 4 + ACCEPT_AHEAD_SLOTS_MAX, False, Accepted, True),
-        (5, 1, 5 + ACCEPT_AHEAD_SLOTS_MAX, False, None, False),  # too far ahead: as if lost
+        (5, 1, 5 + ACCEPT_AHEAD_SLOTS_MAX, False, None, False),  # too far ahead: treated as lost
     ],
 )
 def test_accept(

@@ -1,4 +1,4 @@
-"""The chain hash: equal logs agree on it, and one different entry is noticed and told once."""
+"""The chain hash: equal logs agree on it; one different entry is noticed and reported once."""
 
 from paxos import entry as entries
 from paxos.chain import REMEMBERED_SLOTS, ChainHash

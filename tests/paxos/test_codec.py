@@ -1,4 +1,4 @@
-"""Entries and messages as bytes: every value comes back, every damage is a PeerError or a value."""
+"""Entries and messages as bytes: every value round-trips; damage gives a PeerError or a value."""
 
 import pytest
 from hypothesis import given, settings
@@ -174,7 +174,7 @@ def test_a_config_names_distinct_members_within_the_limit(bad: tuple[int, ...]) 
 
 
 def test_a_batch_is_not_copied() -> None:
-    """Its buffers go into the frame as they are; a decoded one is a view of the frame."""
+    """The frame refers to its buffers as they are; a decoded batch is a view of the frame."""
     payload = b"x" * 1000
     parts: list[Buffer] = []
     ballot = Ballot(1, NodeId(0))
@@ -211,6 +211,6 @@ ONE, GROUP, FINE = Slot(1), GroupId(1), Ballot(1, NodeId(1))
     ids=lambda lie: type(lie).__name__,
 )
 def test_a_number_that_no_record_can_hold_is_a_lie(lie: Message) -> None:
-    """One above the highest round has no place in the log: the node would end when it writes it."""
+    """A round above the highest has no place in the log: writing it would crash the node."""
     with pytest.raises(PeerError, match=r"out of range|of round"):
         list(codec.decode_all(memoryview(encoded(lie))))

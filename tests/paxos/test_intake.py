@@ -1,4 +1,4 @@
-"""The way of a command into the log: each command is answered exactly once, and never wrongly."""
+"""A command's way into the log: each one is answered exactly once, and never wrongly."""
 
 import attrs
 import pytest
@@ -50,7 +50,7 @@ class Harness:
         return step
 
     def proposed(self, text: str) -> int:
-        """Submit and propose; the slot it went to."""
+        """Submit and propose; returns the slot of the proposal."""
         self.submit(text)
         return accepted_slot(self.flush())
 
@@ -75,7 +75,7 @@ def test_a_command_is_answered_when_its_entry_is_applied() -> None:
 
 
 def proposed_chunks(sizes: list[int]) -> tuple[Buffer, ...]:
-    """What the commands of these sizes are in the entry they share."""
+    """The chunks that commands of these sizes become in the entry they share."""
     one = acting_master()
     intake = Intake(one.replica, IntakeConfig())
     for number, size in enumerate(sizes):
@@ -98,7 +98,7 @@ def test_small_commands_of_an_entry_are_one_buffer_and_large_ones_are_not_copied
 
 
 def test_a_command_outbid_in_its_slot_is_answered_as_unknown() -> None:
-    """The slot was prepared again, the value not found, and another command placed there."""
+    """The slot was prepared again without finding the value, and holds another command."""
     harness = Harness()
     slot, one = harness.proposed("a"), harness.one
     old = one.replica.proposer.ballot
@@ -149,7 +149,7 @@ def test_several_queued_commands_share_an_entry() -> None:
 
 
 def test_E2_commands_wait_for_company_until_a_time_or_a_size() -> None:
-    """While an entry is under way: what comes meanwhile shares the next one."""
+    """While an entry is under way, commands that arrive share the next one."""
     harness = Harness()
     config = IntakeConfig(batch_wait_ns=10 * MS, batch_bytes_min=8)
     harness.intake = Intake(harness.one.replica, config)
@@ -171,8 +171,8 @@ def flushed(harness: Harness, text: str) -> Step:
 
 
 def test_a_full_queue_holds_its_clients_back_and_refuses_nothing() -> None:
-    """A refusal in the middle of a pipeline lets later requests overtake. There is room again when
-    half of it is gone."""
+    """A refusal in the middle of a pipeline would let later requests overtake. There is room again
+    when half of the queue is gone."""
     harness = Harness()
     for index in range(harness.one.replica.timing.window):
         harness.proposed(f"p{index}")
@@ -188,7 +188,7 @@ def test_a_full_queue_holds_its_clients_back_and_refuses_nothing() -> None:
 
 
 def test_a_crowd_begins_long_before_the_queue_is_full() -> None:
-    """A long queue makes nobody faster and everybody late, the quiet client as well."""
+    """A long queue makes nobody faster and everybody late, including a quiet client."""
     harness = Harness()
     harness.intake.config = IntakeConfig(queue_bytes_max=64, backlog_bytes_max=32)
     for index in range(harness.one.replica.timing.window):
@@ -202,7 +202,7 @@ def test_a_crowd_begins_long_before_the_queue_is_full() -> None:
 
 
 def test_a_queue_that_grows_without_end_refuses() -> None:
-    """Whoever sends and goes away is not held back by anything."""
+    """A client that sends and disconnects is not slowed down by backpressure."""
     harness = Harness()
     harness.intake.config = IntakeConfig(queue_bytes_max=64, refuse_bytes_max=128)
     for text in ("x", "y", "z"):
@@ -226,8 +226,8 @@ def test_while_handing_over_commands_go_to_the_target() -> None:
 
 
 def test_what_only_this_mastership_may_do_waits_for_the_handover_to_end() -> None:
-    """It is of no use to the target, whose log refuses it: so it is told for sure that it was not
-    done, or it is done here if the group stays."""
+    """The target's log would refuse it. So it is answered as certainly not done, or it is done here
+    if the group stays."""
     harness = Harness()
     fence = fenced(1, opaque(CommandKind.CONSUMER_GROUP, b"x"))
 
@@ -251,7 +251,7 @@ def test_what_only_this_mastership_may_do_waits_for_the_handover_to_end() -> Non
 
 @pytest.mark.parametrize("ends", ["its lease ends", "a steal"])
 def test_what_only_this_mastership_may_do_is_refused_when_it_is_over(ends: str) -> None:
-    """By this node, whose clients are told for sure; it is not for whoever comes next."""
+    """This node refuses it, so its clients know for certain; the next master must not do it."""
     harness = Harness()
     fence = fenced(1, opaque(CommandKind.CONSUMER_GROUP, b"x"))
     answers: list[Outcome] = []
@@ -273,8 +273,8 @@ def test_what_only_this_mastership_may_do_is_refused_when_it_is_over(ends: str) 
 
 
 def test_between_a_steal_and_the_end_of_its_round_commands_go_to_the_target() -> None:
-    """Requests read in the round in which the Steal was chosen: they used to be sent away, and
-    every one of those clients paid its back-off of 100 ms for nothing."""
+    """Requests read in the round in which the Steal was chosen used to be refused, and each of
+    those clients paid its back-off of 100 ms for nothing."""
     harness = Harness()
     assert handover.steal_away(harness.one.replica, harness.one.now, NodeId(1)) == ""
     slot = accepted_slot(harness.flush())
@@ -310,7 +310,7 @@ def test_a_refused_steal_sends_the_adopted_back() -> None:
 
 @pytest.mark.parametrize("ordered", [False, True])
 def test_a_forwarded_command_that_comes_late_is_refused(ordered: bool) -> None:
-    """Its client has sent it again; and what its connection sent after it must not overtake it."""
+    """Its client has sent it again, and later commands of the connection must not be overtaken."""
     harness = Harness()
     flags = {"handing": True, "origin": NodeId(2), "ordered": ordered}
     for text, late in (("late", True), ("next", False)):

@@ -1,5 +1,5 @@
-"""Ordered commands (protocol.md F4): whatever way they go none overtakes another, or goes round one
-that was refused."""
+"""Ordered commands (protocol.md F4): on every way, none overtakes another or passes a refused
+one."""
 
 import attrs
 
@@ -78,7 +78,7 @@ class Harness:
         self.intake.forwards[index].pending.done(outcome)
 
     def proposed(self) -> list[str]:
-        """What is proposed, in order."""
+        """The proposed commands, in order."""
         return [
             bytes(one.chunks[0]).decode()
             for _, batch in self.intake.proposed.values()
@@ -102,7 +102,7 @@ def test_what_was_queued_is_forwarded_before_what_comes_in_the_same_round() -> N
 
 
 def test_a_group_that_is_kept_does_what_came_back_first() -> None:
-    """The handover is called off: what is abroad is waited for, and takes its old place."""
+    """The handover is cancelled: forwarded commands are waited for and take their old places."""
     harness = Harness()
     harness.hand_over()
     harness.submit("a")
@@ -152,7 +152,7 @@ def test_what_cannot_be_forwarded_all_at_once_waits_in_order() -> None:
 
 
 def test_one_that_nobody_takes_looks_for_its_master_in_steps_and_not_for_ever() -> None:
-    """acks=0: refused here and there, until its patience is over."""
+    """acks=0: nodes refuse it until its time is over."""
     harness = Harness()
     harness.hand_over()
     began_ns, tries = harness.one.now_ns, 0
@@ -181,7 +181,7 @@ def guest(harness: Harness, text: str, *, first: bool, handing: bool = True) -> 
 
 
 def test_who_refuses_one_of_a_node_refuses_those_behind_it() -> None:
-    """Until that node says that it has heard of all before."""
+    """It does so until that node confirms that it has seen all earlier refusals."""
     harness = Harness()
     now_ns = harness.one.now_ns
     harness.one.now_ns += 2 * harness.one.replica.timing.lease_ns
@@ -212,7 +212,7 @@ def test_those_who_waited_for_a_group_go_back_together() -> None:
 
 
 def test_what_waits_behind_one_that_was_outbid_is_refused_with_it() -> None:
-    """Proposed at an older ballot, and not found: others may yet choose it."""
+    """The first was proposed at an older ballot and not found: others may still choose it."""
     harness = Harness()
     harness.submit("a")
     assert messages(harness.flush().before, Accept)
@@ -246,8 +246,9 @@ def test_what_was_proposed_behind_a_lost_one_is_not_told_as_done() -> None:
 
 
 def test_what_came_from_another_node_goes_back_there_and_not_on() -> None:
-    """The group moves on before it is proposed here: sent on, it would meet those behind it, which
-    its node still sends here. (It met them at its own node: seed 11 of the pipeliners.)"""
+    """The group moves on before the command is proposed here. Forwarding it would let it meet later
+    commands, which its node still sends here. (They met at its own node: seed 11 of the
+    pipeliners.)"""
     harness = Harness()
     guest(harness, "a", first=True)
     harness.hand_over()
@@ -280,7 +281,8 @@ def steal(harness: Harness) -> None:
 
 
 def test_who_handed_a_group_over_forwards_what_wants_no_answer_for_ever() -> None:
-    """Such a client never hears of another master; all others do, once the grace is over."""
+    """A client that wants no answer never learns of another master; all others do when the grace
+    period is over."""
     harness = Harness()
     steal(harness)
     harness.intake.handover_seen(harness.one.now)
@@ -292,7 +294,7 @@ def test_who_handed_a_group_over_forwards_what_wants_no_answer_for_ever() -> Non
 
 
 def test_who_never_had_a_group_does_not_forward_what_is_sent_to_it_by_mistake() -> None:
-    """The connection is closed, as Kafka does, and the client looks for the leader."""
+    """The connection is closed, as in Kafka, and the client looks for the leader."""
     harness = Harness()
     steal(harness)
     stranger = Intake(harness.one.replica, IntakeConfig())
@@ -302,7 +304,7 @@ def test_who_never_had_a_group_does_not_forward_what_is_sent_to_it_by_mistake() 
 
 
 def test_what_is_about_to_be_sent_knows_what_was_refused_meanwhile() -> None:
-    """The link is lost, and with it what was abroad, before the rest of the round is sent."""
+    """The link breaks, and everything forwarded is lost, before the rest of the round is sent."""
     harness = Harness()
     harness.hand_over()
     harness.submit("a")

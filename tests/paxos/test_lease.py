@@ -1,4 +1,4 @@
-"""The lease record's rules, as tables: margins, both clocks, R8, R11, R12, R15."""
+"""The lease record's rules as tables: margins, both clocks, R8, R11, R12, R15."""
 
 import pytest
 
@@ -63,7 +63,7 @@ def held(*, expires: int = 10 * SECOND, wall: int = 7 * SECOND, boot: int = 7 * 
     [
         (9_000, 9_000, True, True),
         (9_799, 9_799, True, True),
-        (9_800, 9_799, True, False),  # the margin is the holder's to keep (R12)
+        (9_800, 9_799, True, False),  # keeping the margin is the holder's duty (R12)
         (9_799, 9_800, True, False),
         (5_000, 9_900, True, False),  # a wall clock stepped back does not extend the lease
         (9_900, 5_000, True, False),
@@ -103,7 +103,7 @@ def test_no_lease_runs_longer_than_the_longest_on_the_boot_clock() -> None:
 
 
 def test_a_lease_entry_is_compare_and_set_on_the_version() -> None:
-    """R8: of two entries that saw the same version the first in the log wins, whoever wrote it."""
+    """R8: if two entries saw the same version, the first in the log wins, whoever wrote it."""
     lease = held()
     now = Now(8 * SECOND, 8 * SECOND)
     late = BeMaster(NodeId(1), Incarnation(1), Slot(0), 20 * SECOND)
@@ -143,7 +143,7 @@ def test_another_incarnation_of_the_holder_begins_an_epoch() -> None:
 
 
 def test_a_replayed_lease_is_not_acted_on() -> None:
-    """R11, on the replica: the log says that node 0 holds it, in its earlier incarnation."""
+    """R11, on the replica: the log gives the lease to an earlier incarnation of node 0."""
     one = member(incarnation=2)
     entry = be_master_entry(0, prev=0, expires=one.now_ns + LONGEST, inc=1)
     one.give(1, Learned(GROUP, Slot(1), (entry,)))

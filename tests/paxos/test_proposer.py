@@ -1,4 +1,4 @@
-"""One ballot's slots: what may be proposed where, what is counted, and the doors between roles."""
+"""The slots of one ballot: what may be proposed where, what is counted, and the changes of role."""
 
 import itertools
 
@@ -60,7 +60,7 @@ def test_of_each_slot_the_highest_vote_is_found() -> None:
 
 
 def test_what_was_given_away_cannot_be_proposed_in() -> None:
-    """R4: whatever becomes of the Steal in slot 2, slot 3 is not ours any more."""
+    """R4: whatever happens to the Steal in slot 2, slot 3 is not ours any more."""
     one = leading()
     one.place(some("a"), 0)
     one.place(some("steal"), 0)
@@ -116,7 +116,8 @@ def test_open_slots_are_filled_and_proposed_again() -> None:
 
 
 def test_a_found_config_closes_the_ballot_at_its_slot() -> None:
-    """R10, for one who merely re-proposes it: what was found above is left to a new phase 1."""
+    """R10, also when the Config is only re-proposed: entries found above it are left to a new phase
+    1."""
     one = member()
     change = config(Config((NodeId(0), NodeId(1))))
     votes = ((Slot(1), ballot(0, 2), change), (Slot(2), ballot(0, 2), some("above")))
@@ -128,7 +129,7 @@ def test_a_found_config_closes_the_ballot_at_its_slot() -> None:
 
 
 def test_the_quorum_of_a_ballot_is_that_of_its_configuration() -> None:
-    """After a member was added the ballot is prepared anew, among four."""
+    """After a member was added, the ballot is prepared anew among four members."""
     one = acting_master()
     step, four = Step(), [NodeId(n) for n in range(4)]
     for node in (1, 2, 3):
@@ -178,9 +179,9 @@ def test_a_target_that_has_promised_more_does_not_use_the_ballot(promised: tuple
 
 
 def test_what_others_chose_in_a_slot_of_ours_is_not_counted() -> None:
-    """R17: the target of a Steal has learned slot 3, not slot 2, and then proposes in both. A
-    later ballot, of which it has not heard, adopts its slot 2. Telling slot 3 by its number at our
-    ballot would teach our own value there to whoever voted for it."""
+    """R17: the target of a Steal has learned slot 3 but not slot 2, and then proposes in both. It
+    has not heard of a later ballot that adopts its slot 2. A Commit of slot 3 by number at our
+    ballot would teach our own value to everybody who voted for it."""
     one = member(me=1)
     one.give(2, Learned(GROUP, Slot(3), (some("theirs"),)))
     taken = steal_entry(source=0, target=1, round_=5, expires=one.now_ns + 10**9)

@@ -1,6 +1,6 @@
-"""docs/reading-the-safety-argument.md leads to every rule, and names planted bugs that there are.
+"""docs/reading-the-safety-argument.md covers every rule, and the planted bugs it names exist.
 
-That its files and functions exist is held by tests/test_source.py.
+tests/test_source.py checks that its files and functions exist.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Bugs found by reading `paxos/` against protocol.md before any world found them; each pinned."""
+"""Bugs that were found by reading `paxos/` against protocol.md before any world found them."""
 
 from paxos.changes import handover
 from paxos.ids import BALLOT_ZERO, MS, NodeId, Slot
@@ -11,7 +11,7 @@ from tests.paxos.test_lease import acting_master, steal_entry
 
 
 def test_a_slot_learned_by_value_while_in_flight_does_not_stop_the_counting() -> None:
-    """Else every later Commit of this ballot says nothing, and followers lag by timers."""
+    """Otherwise every later Commit of this ballot says nothing, and followers lag by timers."""
     one = member()
     one.lead(votes=((Slot(1), ballot(0, 2), some("a")),))
     one.give(1, Learned(GROUP, Slot(1), (some("a"),)))
@@ -22,7 +22,8 @@ def test_a_slot_learned_by_value_while_in_flight_does_not_stop_the_counting() ->
 
 
 def test_a_new_leader_re_proposes_what_it_knows_to_be_chosen_beyond_what_it_found() -> None:
-    """A vote for another entry there would be the slot's last record, and a restart replays it."""
+    """Otherwise a vote for another entry would be the slot's last record, and a restart would
+    replay it."""
     one = member()
     one.give(1, Learned(GROUP, Slot(3), (some("c"),)))  # meant for an earlier incarnation
     step = one.lead(votes=((Slot(1), ballot(0, 2), some("a")),))
@@ -32,7 +33,7 @@ def test_a_new_leader_re_proposes_what_it_knows_to_be_chosen_beyond_what_it_foun
 
 
 def test_a_leader_that_learns_a_slot_it_has_not_used_steps_down() -> None:
-    """Whoever got it chosen has a higher ballot; a vote of ours there would be a false record."""
+    """Whoever got it chosen has a higher ballot; our vote there would be a false record."""
     one = member()
     one.lead()
     step = one.give(1, Learned(GROUP, Slot(2), (some("x"),)))
@@ -41,7 +42,8 @@ def test_a_leader_that_learns_a_slot_it_has_not_used_steps_down() -> None:
 
 
 def test_a_node_that_has_not_heard_what_it_promised_does_not_take_over() -> None:
-    """It may have lost a promise with its disk: no vote of its own before a majority spoke."""
+    """It may have lost a promise with its disk: it does not vote for itself before a majority
+    answered."""
     one = member()
     one.replica.verified.clear()
     one.give(1, Learned(GROUP, Slot(1), (steal_entry(source=1, target=0, round_=5),)))
@@ -50,7 +52,7 @@ def test_a_node_that_has_not_heard_what_it_promised_does_not_take_over() -> None
 
 
 def test_duplicated_answers_do_not_multiply_the_questions() -> None:
-    """A Learned that taught nothing asks no further Learn: duplication must not breed."""
+    """A Learned that taught nothing causes no further Learn: duplicates must not multiply."""
     one = member()
     one.give(1, Progress(GROUP, Slot(9), Slot(9), BALLOT_ZERO, LIFE))
     answer = Learned(GROUP, Slot(1), (some("a"),))
@@ -59,7 +61,8 @@ def test_duplicated_answers_do_not_multiply_the_questions() -> None:
 
 
 def test_an_election_waits_only_so_long_for_one_that_is_ahead_and_deaf() -> None:
-    """A master that is heard but hears nobody never answers Learn: it must not stop elections."""
+    """A master that others hear but that hears nobody never answers Learn: it must not stop
+    elections."""
     one = member()
     prepares, learns = 0, 0
     for _ in range(200):
@@ -74,7 +77,7 @@ def test_an_election_waits_only_so_long_for_one_that_is_ahead_and_deaf() -> None
 
 
 def test_a_suspended_master_that_hears_nobody_sends_no_prepare() -> None:
-    """Settling a Steal is no reason for a ballot storm (scenario 20)."""
+    """An open Steal is no reason for a ballot storm (scenario 20)."""
     one = acting_master()
     assert handover.steal_away(one.replica, one.now, NodeId(1)) == ""
     handover.try_to_send(one.replica, one.now, Step())
@@ -87,7 +90,8 @@ def test_a_suspended_master_that_hears_nobody_sends_no_prepare() -> None:
 
 
 def test_the_last_record_of_a_slot_is_the_chosen_entry() -> None:
-    """What the recovery rule (AcceptRecord.applied) leans on, for a late Accept and for our own."""
+    """The recovery rule (AcceptRecord.applied) relies on this, for a late Accept and for our
+    own."""
     one = member()
     one.give(1, Learned(GROUP, Slot(2), (some("chosen"),)))
     step = one.give(2, accept(3, 2, 2, some("late")))

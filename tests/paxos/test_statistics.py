@@ -1,4 +1,4 @@
-"""What a replica says of itself and of the other members (paxos/statistics.py)."""
+"""What a replica reports about itself and the other members (paxos/statistics.py)."""
 
 from tests.paxos.core import member
 

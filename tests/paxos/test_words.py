@@ -1,4 +1,4 @@
-"""What a peer says wrongly costs that peer, and takes nobody else's vote (protocol.md, F3)."""
+"""False messages of a peer harm only that peer, and cost nobody else's vote (protocol.md, F3)."""
 
 import attrs
 import pytest
@@ -37,11 +37,11 @@ def says(witnessed: Ballot, applied: int = 0, life: Incarnation = LIFE) -> Progr
 
 
 def starting() -> Member:
-    """A node that has just started: nobody has told it yet what it remembers."""
+    """A node that has just started: its peers have not yet said what they remember of it."""
     return member(verified=False)
 
 
-# -- what others remember of us -------------------------------------------------------------------
+# -- what peers remember of us --------------------------------------------------------------------
 
 
 def test_a_running_node_is_not_told_that_it_forgot_what_it_promised_in_this_life() -> None:
@@ -94,7 +94,7 @@ def test_a_witness_that_is_lost_before_it_repeats_itself_is_believed(how: str) -
 
 
 def test_the_number_itself_goes_nowhere() -> None:
-    """A promise of a round near the end of all rounds would leave none for anybody."""
+    """If we promised a round near the end of the range, nobody would have a higher one left."""
     one = starting()
     for _ in range(2):
         step = one.give(1, says(ballot(2**31, 1)))
@@ -104,7 +104,8 @@ def test_the_number_itself_goes_nowhere() -> None:
 
 
 def test_only_answers_to_ballots_that_were_used_are_remembered() -> None:
-    """Else one faulty Accepted would have us tell its sender for ever that it has forgotten it."""
+    """Otherwise one false Accepted would make us tell its sender for ever that it has forgotten
+    it."""
     one = member()
     one.lead()
     mine = one.replica.proposer.ballot
@@ -117,7 +118,7 @@ def test_only_answers_to_ballots_that_were_used_are_remembered() -> None:
     assert progress_for(one.replica, NodeId(2)).witnessed == mine, "late, and an answer to us"
 
 
-# -- how far others are ---------------------------------------------------------------------------
+# -- positions of peers ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,7 @@ def test_entries_far_ahead_are_not_kept() -> None:
     assert not one.replica.learner.chosen
 
 
-# -- numbers that cannot be -----------------------------------------------------------------------
+# -- impossible numbers ---------------------------------------------------------------------------
 
 
 def preparing() -> Member:
@@ -227,7 +228,7 @@ def test_the_furthest_vote_that_may_be_is_found() -> None:
 
 
 def test_a_promise_that_is_not_needed_any_more_may_tell_of_a_slot_learned_meanwhile() -> None:
-    """The slots of the Prepare that are chosen by now are not ours to propose in any more."""
+    """Slots of the Prepare that are chosen by now are not ours to propose in any more."""
     one = preparing()
     mine = one.replica.proposer.ballot
     one.replica.learn(one.now, Slot(1), some("x"), Step())
@@ -244,7 +245,7 @@ def test_a_nack_of_somebody_elses_ballot_raises_no_round() -> None:
     assert one.replica.round_seen == before
 
 
-# -- those who ask for help, and who answers ------------------------------------------------------
+# -- requests for help, and who answers -----------------------------------------------------------
 
 
 def rejoining() -> Member:
@@ -279,7 +280,7 @@ def test_what_those_say_who_are_no_members_raises_no_bar() -> None:
 
 
 def test_a_life_that_is_not_there_is_not_helped() -> None:
-    """Each life is helped for two windows of slots: invented ones would fill the log."""
+    """Each life is helped for two windows of slots: invented lives would fill the log."""
     one = member()
     one.multi.peer_up(one.now, NodeId(1), Incarnation(4))
     assert one.give(1, RejoinAsk(GROUP, Incarnation(4))).after
@@ -295,7 +296,7 @@ def test_a_steal_is_refused_by_members_only() -> None:
 
 
 def test_what_a_faulty_member_can_say_once_leaves_a_group_that_serves() -> None:
-    """All of it, to a running member: it votes afterwards, as before."""
+    """All of it at once, to a running member: it still votes afterwards."""
     one = member()
     for message in (
         says(ballot(9, 1)),

@@ -1,4 +1,4 @@
-"""The source is held to the table of who writes what of a replica (tests/paxos/writers.py)."""
+"""Holds the source to the table of who writes which field of a replica (tests/paxos/writers.py)."""
 
 import ast
 from collections.abc import Iterator
@@ -41,12 +41,12 @@ def module_of(path: Path) -> str:
 def trees(*rooms: str) -> Iterator[tuple[str, ast.Module]]:
     for room in rooms:
         for path in sorted((TREE / room).rglob("*.py")):
-            if not path.name.startswith("mutants"):  # what is planted there is planted on purpose
+            if not path.name.startswith("mutants"):  # these modules plant bugs on purpose
                 yield module_of(path), ast.parse(path.read_text())
 
 
 def targets(node: ast.AST) -> Iterator[ast.expr]:
-    """What a statement or a call changes."""
+    """The targets that a statement or a call changes."""
     found: list[ast.expr] = []
     if isinstance(node, ast.Assign):
         found = node.targets
@@ -73,7 +73,7 @@ def targets(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def fields() -> dict[str, set[str]]:
-    """All fields of the classes of a replica: by their names, the classes that have one."""
+    """All fields of a replica's classes: field name -> the classes that have it."""
     found: dict[str, set[str]] = {}
     for name, module in HOMES.items():
         tree = ast.parse((TREE / module.replace(".", "/")).with_suffix(".py").read_text())
@@ -94,8 +94,8 @@ FIELDS = fields()
 
 
 def owner_of(value: ast.expr, inside: str) -> str | None:
-    """The class that an object is of, by the name it goes by; "" where that does not say it, and
-    None where it is none of a replica's."""
+    """The class of an object by the name it is used under: "" if the name does not say, None if it
+    is not one of a replica's classes."""
     text = ast.unparse(value)
     if text == "step":
         return None
@@ -130,7 +130,8 @@ def writes_of(module: str, tree: ast.Module) -> Iterator[Write]:
             owner = owner_of(target.value, inside)
             if owner is None:
                 continue
-            # Elsewhere a `peer` and a `lease` are other things, unless they are a replica's.
+            # Outside paxos/ a `peer` and a `lease` are other things, unless they belong to a
+            # replica.
             if module.startswith("paxos.") or "replica" in ast.unparse(target.value):
                 yield Write(module, target.lineno, owner, target.attr)
 
@@ -140,7 +141,7 @@ ONE_OBJECT = ("Core", "Live", "Replica")
 
 
 def may(write: Write) -> bool:
-    """Whether the module may write such a field: of the class, or of any where that is not seen."""
+    """Whether the module may write this field of the class, or of any class if it is unknown."""
     owners = ONE_OBJECT if write.owner in ONE_OBJECT else (write.owner,)
     if not write.owner:
         owners = tuple(HOMES)
@@ -158,14 +159,14 @@ def test_nobody_else_writes_a_field() -> None:
 
 
 def test_everybody_in_the_table_writes() -> None:
-    """A row that nobody needs would let somebody in."""
+    """An unused row would permit a write that nobody needs."""
     wrote = {(one.module, one.field) for one in writes(*ROOMS)}
     allowed = {(m, row.partition(".")[2]) for row, modules in WRITERS.items() for m in modules}
     assert allowed - wrote == set()
 
 
 def mutators(name: str) -> set[str]:
-    """Public methods of a class that change it, by themselves or by another of its methods."""
+    """Public methods of a class that change it, directly or through another of its methods."""
     tree = ast.parse((TREE / HOMES[name].replace(".", "/")).with_suffix(".py").read_text())
     (definition,) = (
         one for one in ast.walk(tree) if isinstance(one, ast.ClassDef) and one.name == name

@@ -1,9 +1,9 @@
 """Who may write which field of a replica. `test_writers.py` holds the source to it.
 
-A class writes its own fields, in its own methods; WRITERS has the fields that other modules write,
-and who they are. MOVES has the methods through which the others change an acceptor, a proposer, a
-learner, a lease or a chain, and who may call each: that is the whole of what can move a promise, a
-vote, the slots one owns, what is applied, and who may act.
+A class writes its own fields in its own methods. WRITERS lists the fields that other modules write,
+and which modules these are. MOVES lists the methods through which others change an acceptor, a
+proposer, a learner, a lease or a chain, and who may call each. Together they are everything that
+can move a promise, a vote, the own slots, what is applied, and who may act.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ HOMES: Final[Mapping[str, str]] = {
 """The classes that a replica is made of."""
 
 WRITERS: Final[Mapping[str, tuple[str, ...]]] = {
-    # What a promise, a vote, a steal and a change of members hang on.
+    # Promises, votes, steals and membership changes depend on these.
     "Core.suspended": ("paxos.changes.handover",),
     "Core.settle_since": ("paxos.changes.handover",),
     "Core.handover": ("paxos.changes.handover",),
@@ -48,7 +48,7 @@ WRITERS: Final[Mapping[str, tuple[str, ...]]] = {
     "Core.hopeless": ("paxos.changes.doubt",),
     "Core.diverged": ("paxos.changes.doubt",),
     "Core.commit_due": ("paxos.replica",),
-    # What is known of a peer.
+    # What a replica knows of a peer.
     "Peer.witnessed": ("paxos.changes.witness",),
     "Peer.agreed": ("paxos.changes.doubt",),
     "Peer.differs": ("paxos.changes.doubt",),
@@ -66,7 +66,7 @@ WRITERS: Final[Mapping[str, tuple[str, ...]]] = {
         "paxos.liveness.progress",
     ),
     "Peer.asked": ("paxos.liveness.asking",),
-    # Liveness: may be wrong without harm.
+    # Liveness: these may be wrong without harm.
     "Live.learn_at": ("paxos.liveness.asking",),
     "Live.progress_at": ("paxos.liveness.timers",),
     "Live.own_be_master": ("paxos.liveness.mastership",),
@@ -138,7 +138,7 @@ PARTS: Final[Mapping[str, str]] = {
 
 
 def markdown() -> Iterator[str]:
-    """The tables, as docs/reading-the-safety-argument.md has them."""
+    """The tables as docs/reading-the-safety-argument.md shows them."""
     yield "| field | written by, beside its own class |"
     yield "|---|---|"
     for field, modules in WRITERS.items():

@@ -1,4 +1,4 @@
-"""A replica that starts from a base: its own after a restart, or a peer's that it installs."""
+"""A replica that starts from a base: its own after a restart, or one it installs from a peer."""
 
 from pathlib import Path
 
@@ -60,7 +60,7 @@ EXAMPLE = Base(
 
 
 def peers_base(slot: int, *, holder: int = 1, life: int = 1, since: int = 0) -> Base:
-    """Of a group of 0, 1 and 2 whose lease has 3 s to go."""
+    """The base of a group of 0, 1 and 2 whose lease has 3 s to go."""
     ver = Slot(since or slot)
     return Base(
         slot=Slot(slot),
@@ -78,7 +78,7 @@ def peers_base(slot: int, *, holder: int = 1, life: int = 1, since: int = 0) -> 
 
 
 def in_life(life: int, recovered: Recovered | None = None) -> Member:
-    """Node 0, in whichever life; the others remember nothing of it."""
+    """Node 0 in the given incarnation; the others remember nothing of it."""
     one = member(incarnation=life, recovered=recovered)
     for node in (1, 2):
         one.give(node, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO, Incarnation(life)))
@@ -201,7 +201,7 @@ def test_a_restart_from_a_base_knows_what_a_whole_replay_knows(at: int) -> None:
 
 
 def test_a_restart_gets_no_master_from_its_own_lease() -> None:
-    """R11, from a base as from a replay: the incarnation is another."""
+    """R11: a lease in a base belongs to an earlier incarnation, as a replayed one does."""
     one = in_life(2, Recovered(base=peers_base(9, holder=0)))
     assert not one.replica.acting(one.now)
     assert one.replica.lease.holder == 0
@@ -219,7 +219,7 @@ def test_it_goes_on_behind_the_base() -> None:
     step = install(one, peers_base(9))
     replica = one.replica
     assert [done.slot for done in step.applied] == [10]  # what waited for it
-    assert list(replica.acceptor.votes) == [11]  # its word above the base is its own
+    assert list(replica.acceptor.votes) == [11]  # a vote above the base is its own
     assert replica.acceptor.promised == ballot(3, 1)
     assert replica.lease.holder == 1
     assert messages(one.give(2, Prepare(GROUP, ballot(9, 2), Slot(9))).before, Behind)
@@ -237,7 +237,7 @@ def test_an_older_base_is_ignored() -> None:
 
 @pytest.mark.parametrize("life", [1, 2])
 def test_nobody_acts_on_a_lease_it_finds_in_a_base(life: int) -> None:
-    """R11: not even in the life that the lease is for; it renews it, and then it does."""
+    """R11: even the incarnation that the lease names has to renew it before it acts."""
     one = in_life(2)
     install(one, peers_base(9, holder=0, life=life))
     assert not one.replica.acting(one.now)
@@ -252,7 +252,7 @@ def test_nobody_acts_on_a_lease_it_finds_in_a_base(life: int) -> None:
 
 
 def test_a_ballot_is_never_taken_over() -> None:
-    """R5, R6: the Steal to us is in the base; we prepare a ballot of our own."""
+    """R5, R6: the base contains the Steal to us, but we still prepare a ballot of our own."""
     one = member()
     install(one, peers_base(9, holder=0))
     assert one.replica.proposer.role is Role.FOLLOWER
@@ -260,7 +260,8 @@ def test_a_ballot_is_never_taken_over() -> None:
 
 
 def test_our_own_lease_goes_on_if_the_base_has_no_other() -> None:
-    """A wall clock set back in between would give it a later end by our own clock (R12)."""
+    """If the wall clock was set back in between, our own clock would give the lease a later end
+    (R12)."""
     one = master_of_slot_1()
     deadline = one.replica.lease.deadline_boot_ns
     own = one.replica.base()
@@ -272,7 +273,7 @@ def test_our_own_lease_goes_on_if_the_base_has_no_other() -> None:
 
 
 def test_the_suspension_ends_when_its_slot_is_covered() -> None:
-    """R7: the Steal's fate is in the lease of the base."""
+    """R7: the lease of the base shows what became of the Steal."""
     one = master_of_slot_1()
     one.give(1, Progress(GROUP, Slot(1), Slot(1), BALLOT_ZERO, LIFE))
     handover.begin(one.replica, one.now, NodeId(1), LIFE)
@@ -307,7 +308,8 @@ def test_what_it_has_in_flight_is_given_up() -> None:
 
 
 def test_a_steal_behind_the_base_is_applied_live() -> None:
-    """What is chosen above it is applied as ever; the CAS is against the lease of the base (R8)."""
+    """Entries above the base are applied as usual; the CAS is against the lease of the base
+    (R8)."""
     one = member()
     gift = ballot(5, 1)
     expires_ns = START_NS + 3_000 * MS
@@ -318,7 +320,7 @@ def test_a_steal_behind_the_base_is_applied_live() -> None:
     assert one.replica.proposer.ballot == gift
 
 
-# -- somebody's log is trimmed ----------------------------------------------------------------
+# -- a peer's log is trimmed ------------------------------------------------------------------
 
 
 def test_who_is_told_that_the_log_is_gone_fetches_the_state() -> None:
@@ -332,7 +334,7 @@ def test_who_is_told_that_the_log_is_gone_fetches_the_state() -> None:
 
 
 def test_a_prepare_from_below_a_trimmed_log_ends_in_a_transfer() -> None:
-    """ADR 3, Consequences: Behind, Learn, Trimmed, FetchState; and then an election can be won."""
+    """ADR 3, Consequences: after Behind, Learn, Trimmed and FetchState it can win an election."""
     one = member()
     one.prepare()
     mine = one.replica.proposer.ballot
@@ -345,14 +347,14 @@ def test_a_prepare_from_below_a_trimmed_log_ends_in_a_transfer() -> None:
 
 
 def test_who_fetches_the_state_stands_for_no_election() -> None:
-    """It is not deaf, only behind: its ballots would disturb those who are not."""
+    """It hears the others and is only behind: its ballots would disturb those who are not."""
     one = member()
     for _ in range(20):
         for node in (1, 2):
             one.give(node, Progress(GROUP, Slot(500), Slot(500), BALLOT_ZERO, LIFE))
             one.give(node, Trimmed(GROUP, Slot(300), Slot(500)))
         assert not messages(one.tick(250).after, Prepare)
-    for _ in range(20):  # it is still told so, but nobody says that the log is gone
+    for _ in range(20):  # it still hears how far they are, but nobody says that the log is trimmed
         for node in (1, 2):
             one.give(node, Progress(GROUP, Slot(500), Slot(500), BALLOT_ZERO, LIFE))
         if messages(one.tick(250).after, Prepare):
@@ -377,7 +379,7 @@ def forgetful_at(bar: int) -> Member:
 
 @pytest.mark.parametrize("beyond", [0, 1])
 def test_a_base_beyond_the_bar_counts_as_applied(beyond: int) -> None:
-    """All slots up to it are decided; it is durable, so it stays so."""
+    """All slots up to the base are decided; the base is durable, so they stay decided."""
     one = forgetful_at(20)
     step = install(one, peers_base(21 + WINDOW_MAX + beyond - 1))
     votes = [record.voting for record in step.persist if isinstance(record, VotingRecord)]
@@ -386,7 +388,7 @@ def test_a_base_beyond_the_bar_counts_as_applied(beyond: int) -> None:
 
 
 def test_a_base_with_other_members_raises_the_bar() -> None:
-    """ADR 22: their majority cannot tell what others have decided before."""
+    """ADR 22: a majority of the new members cannot tell what the old members decided before."""
     one = forgetful_at(20)
     base = attrs.evolve(peers_base(200), configured=Slot(199))
     install(one, base)

@@ -1,4 +1,5 @@
-"""A log that differs: who may be the wrong one neither acts nor votes, and who is says so."""
+"""Logs that differ: a member that may be the wrong one neither acts nor votes, and the rest know
+it."""
 
 import pytest
 
@@ -14,14 +15,14 @@ WRONG = 7
 
 
 def reaching(slots: int = 5, nodes: int = 3) -> Member:
-    """Node 0, which has applied so many slots, and may vote."""
+    """Node 0, which has applied that many slots and may vote."""
     one = member(nodes=nodes)
     one.give(1, Learned(GROUP, Slot(1), tuple(some(f"{slot}") for slot in range(slots))))
     return one
 
 
 def says(one: Member, node: int, slot: int, *, wrong: bool = False) -> Step:
-    """The node tells how far it is, and its hash there: ours, or another."""
+    """The node reports its position and its hash there: the same as ours, or another."""
     ours = one.replica.chain.at(Slot(slot))
     assert ours is not None
     chain = ours ^ WRONG if wrong else ours

@@ -1,4 +1,4 @@
-"""Where groups begin: every founder comes to the same answer, and the answer is even."""
+"""The first members of a group: every founder computes the same ones, and the load is even."""
 
 from collections import Counter
 

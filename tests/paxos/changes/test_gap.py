@@ -1,7 +1,7 @@
-"""Damage has left a gap: slots that are proven to be chosen are lost, and the votes there.
+"""A damaged log leaves a gap: entries that were chosen are lost, and so are the votes for them.
 
-A Promise that leaves them out would let another value be chosen. So there is none before the
-entries are learned again, which takes no vote of anybody (docs/adr/0046).
+A Promise without those votes would let another value be chosen. So the node promises nothing until
+it has learned the entries again. Learning needs nobody's vote (docs/adr/0046).
 """
 
 import pytest
@@ -58,7 +58,7 @@ def test_who_has_lost_votes_for_what_is_chosen_promises_nothing_before_it_has_le
 
 
 def test_nor_does_it_promise_itself_whoever_asks_it_to() -> None:
-    """Its own Promise would be one of the quorum: no timer may be trusted to look first."""
+    """Its own Promise would count towards the quorum, so the check cannot be left to the timers."""
     one = gapped()
     with pytest.raises(AssertionError):
         one.prepare()
@@ -98,7 +98,7 @@ def ticks(one: Member, node: int, applied: int, chosen: int = 0) -> None:
 
 
 def test_of_two_the_other_does_not_know_it_to_be_chosen_and_has_the_votes() -> None:
-    """It asks for a promise in vain; this one's vote is what the rule for two can bring back."""
+    """It asks for a promise in vain; the rule for two members can bring this one's vote back."""
     one = gapped(nodes=2)
     ticks(one, 1, 0)
     assert one.replica.rejoin is not None
@@ -131,7 +131,7 @@ def test_of_two_nothing_is_given_up_while_the_other_is_not_heard() -> None:
 
 
 def test_of_three_it_waits() -> None:
-    """The others can do without it, and then it learns."""
+    """The others can choose without it, and then it learns the entries."""
     one = gapped()
     ticks(one, 1, 0)
     assert one.replica.rejoin is None
@@ -139,11 +139,11 @@ def test_of_three_it_waits() -> None:
     assert one.replica.others(one.replica.members) == [NodeId(1), NodeId(2)]
 
 
-# -- the ballot that is left of what was lost (paxos.changes.testimony) ---------------------------
+# -- the ballot of a lost vote (paxos.changes.testimony) ------------------------------------------
 
 
 def bereft(last: int = LOST, *, lost: dict[int, int] | None = None) -> Member:
-    """Slots up to `last` are lost, and the vote of these was at a ballot of such a round."""
+    """Slots up to `last` are lost; the lost votes were at a ballot of the given round."""
     rounds = lost or dict.fromkeys(range(1, last + 1), 4)
     ballots = {Slot(slot): ballot(round_, 1) for slot, round_ in rounds.items()}
     recovered = Recovered(promised=ballot(4, 1), proven=Slot(last), lost=ballots)
@@ -151,7 +151,7 @@ def bereft(last: int = LOST, *, lost: dict[int, int] | None = None) -> Member:
 
 
 def told(one: Member, ms: int = 1_000) -> list[tuple[int, int, int]]:
-    """To whom, of which slot and at which round."""
+    """The Commits for lost slots: to whom, for which slot, at which round."""
     found = []
     for send in one.tick(ms).before:
         if isinstance(send.message, Commit):
@@ -170,7 +170,7 @@ def test_who_needs_a_lost_slot_is_told_the_ballot_of_the_vote_that_had_it() -> N
 
 
 def test_nobody_is_told_of_slots_beyond_one_of_which_nothing_is_known() -> None:
-    """Of two members, it would look as if the other could still come to know that one."""
+    """In a group of two it would look as if the other could still learn the slot before them."""
     one = bereft(lost={1: 2, 3: 4})
     assert told(one) == [(1, 1, 2), (2, 1, 2)]
 
@@ -182,8 +182,10 @@ def test_there_is_a_limit_to_what_is_told_at_a_time() -> None:
 def test_what_is_learned_again_is_not_told_any_more() -> None:
     one = bereft()
     one.give(2, Learned(GROUP, Slot(1), (NOOP, NOOP)))
-    assert told(one) == [(1, 3, 4), (2, 3, 4)] or told(one) == [], "only the next slot of each"
     assert set(one.replica.lost) == {LOST}
+    assert told(one) == [], "no other member is known to have slots 1 and 2"
+    tells(one, 2, 2)
+    assert told(one) == [(2, 3, 4)]
     one.give(2, Learned(GROUP, Slot(LOST), (NOOP,)))
     assert not one.replica.lost
 
@@ -195,8 +197,8 @@ def test_who_doubts_its_own_log_tells_nothing() -> None:
 
 
 def test_a_vote_at_another_ballot_does_not_follow_from_it() -> None:
-    """Above it neither: we may have voted at 2 in vain and learned by value what was chosen at 4,
-    and somebody has voted at 3 for another entry."""
+    """Nor above it: we may have voted at 2 in vain and learned by value what was chosen at 4, while
+    another member voted at 3 for a different entry."""
     one = member()
     for round_, learns in ((1, False), (3, False), (2, True)):
         one = member()

@@ -1,4 +1,4 @@
-"""Members: one change at a time, of a node that is ready, with nothing else under way."""
+"""Membership changes: one at a time, of a node that is ready, with nothing else under way."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def change(one: Member, *members: int) -> tuple[str, list[Accept]]:
 
 
 def heard_master() -> Member:
-    """Node 0 is master of 0, 1 and 2, all of which are up to date; slot 1 is its lease."""
+    """Node 0 is master of 0, 1 and 2, all of which are up to date; slot 1 holds its lease."""
     one = acting_master()
     for node in (1, 2):
         told(one, node, 1)
@@ -48,13 +48,13 @@ def heard_master() -> Member:
         ((0, 1, 2), (0, 1, 2, 3), (1, 2), None),  # not caught up yet
         ((0, 1, 2), (0, 1, 3), (1, 2, 3), (0, 1, 2, 3)),  # added first
         ((0, 1, 2, 3), (0, 1, 3), (1, 2, 3), (0, 1, 3)),
-        ((0, 1, 2), (0, 1, 3), (1, 3), (0, 1, 2, 3)),  # 2 is dead, and replaced
+        ((0, 1, 2), (0, 1, 3), (1, 3), (0, 1, 2, 3)),  # 2 is dead and is replaced
         ((0, 1, 2, 3), (0, 1, 3), (1, 3), (0, 1, 3)),
-        ((0, 1, 2), (0, 1, 3), (1,), None),  # ... once 3 is ready, and not before
-        ((0, 1, 2, 3, 4), (0,), (1, 2, 3), (0, 1, 2, 3)),  # those that fail go first
-        ((0, 1, 2), (0, 2), (1,), None),  # no majority of what is left would be able
+        ((0, 1, 2), (0, 1, 3), (1,), None),  # ... once 3 is ready, not before
+        ((0, 1, 2, 3, 4), (0,), (1, 2, 3), (0, 1, 2, 3)),  # failed members go first
+        ((0, 1, 2), (0, 2), (1,), None),  # the remaining members would have no majority
         ((0, 1, 2), (1, 2, 3), (1, 2, 3), (0, 1, 2, 3)),
-        ((0, 1, 2, 3), (1, 2, 3), (1, 2, 3), None),  # not itself: it is stolen away first
+        ((0, 1, 2, 3), (1, 2, 3), (1, 2, 3), None),  # not itself: it is stolen first
         ((0,), (0, 1, 2), (1, 2), (0, 1)),
         ((0, 1), (0, 1, 2), (1, 2), (0, 1, 2)),
     ],
@@ -70,7 +70,8 @@ def test_what_comes_next(
 
 
 def test_every_way_from_one_set_to_another_ends_there() -> None:
-    """As long as everybody is able, and the master stays: one node at a time, never too few."""
+    """As long as all nodes are able and the master stays: one node at a time, never too few
+    members."""
     for start in range(1, 32, 2):
         for end in range(1, 32, 2):
             have = {n for n in range(5) if start >> n & 1}
@@ -92,7 +93,7 @@ def test_a_node_that_is_ready_is_added() -> None:
     one = heard_master()
     told(one, 3, 1)
     why, sent = change(one, 0, 1, 2, 3)
-    assert (why, len(sent)) == ("", 2)  # to the old members: theirs is the ballot
+    assert (why, len(sent)) == ("", 2)  # to the old members: the ballot is theirs
     assert change(one, 0, 1, 2) == ("not master or busy", [])
     one.accepted(2, 0, 1)
     assert one.replica.members == nodes(0, 1, 2, 3)
@@ -129,7 +130,8 @@ def test_a_node_that_is_not_ready_is_not_added(state: str) -> None:
 
 
 def test_who_begins_a_new_life_has_to_say_anew_what_it_has() -> None:
-    """It may come back with an empty disk, and must not be added for what it had before."""
+    """It may come back with an empty disk: what it had in an earlier life does not make it
+    ready."""
     one = heard_master()
     told(one, 3, 1)
     assert is_able(one.replica, one.now, NodeId(3))
@@ -142,7 +144,7 @@ def test_who_begins_a_new_life_has_to_say_anew_what_it_has() -> None:
 
 
 def test_who_said_that_it_does_not_vote_while_we_could_not_either_is_not_counted() -> None:
-    """It got no answer. Added all the same it left a group of four with two that vote, for ever
+    """It got no answer. When it was added all the same, a group of four kept two voters for ever
     (whole nodes, seed 72: the second of them had lost its directory)."""
     one = heard_master()
     told(one, 3, 1)
@@ -169,7 +171,7 @@ def test_the_master_does_not_remove_itself() -> None:
 
 
 def test_a_change_waits_until_nothing_is_under_way() -> None:
-    """Else two changes could be under way that do not know of each other (docs/adr/0022)."""
+    """Otherwise two changes could run that do not know of each other (docs/adr/0022)."""
     one = heard_master()
     told(one, 3, 1)
     one.place(some("x"))
@@ -194,7 +196,7 @@ def test_a_change_that_cannot_begin_is_given_up() -> None:
 
 
 def test_a_change_excludes_a_handover_and_a_handover_a_change() -> None:
-    """Scenario 23, the core's part of it; also for strategies under which the master serves on."""
+    """Scenario 23 in the core, also for strategies under which the master goes on serving."""
     one = heard_master()
     told(one, 3, 1)
     one.place(some("x"))
@@ -232,22 +234,22 @@ def test_it_learns_and_prepares_nothing() -> None:
 
 
 def test_it_is_told_how_far_the_members_are_even_if_it_is_as_far() -> None:
-    """So it has heard from them what they remember of it when it becomes one of them."""
+    """So the members have told it what they remember of it by the time it becomes one of them."""
     one = member()
     assert len(messages(told(one, 4, 0).before, Progress)) == 1
-    assert not messages(told(one, 4, 0).before, Progress)  # two outsiders would never end it
+    assert not messages(told(one, 4, 0).before, Progress)  # else two outsiders never end it
     one.now_ns += one.replica.timing.progress_every_ns
     assert len(messages(told(one, 4, 0).before, Progress)) == 1
 
 
 def test_it_votes_for_a_proposer_that_knows_it_as_a_member() -> None:
-    """R9: it may not have applied yet that it is one."""
+    """R9: the voter may not yet have applied the Config that makes it a member."""
     one = outsider()
     assert messages(one.give(1, Prepare(GROUP, ballot(3, 1), Slot(1))).after, Promise)
 
 
 def test_a_change_is_settled_when_a_majority_of_the_new_members_has_applied_it() -> None:
-    """Until then who left must not forget its votes: simulator seed 128."""
+    """Until then a node that left must keep its votes: simulator seed 128."""
     one = heard_master()
     told(one, 3, 1)
     change(one, 0, 1, 2, 3)
@@ -263,7 +265,7 @@ def test_a_change_is_settled_when_a_majority_of_the_new_members_has_applied_it()
 
 
 def test_a_restart_remembers_a_change_that_was_applied() -> None:
-    """Although nothing has been voted for since that would prove it chosen."""
+    """No later vote proves that the change was chosen, but the node remembers it."""
     one = heard_master()
     told(one, 3, 1)
     change(one, 0, 1, 2, 3)

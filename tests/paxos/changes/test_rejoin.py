@@ -1,4 +1,4 @@
-"""A node that has lost a promise: silent until it cannot contradict what it has forgotten."""
+"""A node that has lost a promise stays silent until it cannot contradict what it has forgotten."""
 
 import random
 
@@ -36,7 +36,7 @@ def answer(one: Member, promised: int, voted: int, applied: int = 0) -> RejoinAn
 
 
 def forgetful() -> Member:
-    """It is told, and told once more, that it once promised (9, 1)."""
+    """A peer tells it, twice, that it once promised (9, 1)."""
     one = member(verified=False)
     one.give(2, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO, LIFE))
     assert not one.give(1, Progress(GROUP, Slot(0), Slot(0), ballot(9, 1), LIFE)).persist
@@ -65,7 +65,7 @@ def test_it_learns_and_applies_all_the_same() -> None:
     [
         ([(1, 3)], 3 + WINDOW_MAX + 1, False),  # one answer is no majority of three
         ([(1, 3), (1, 3)], 3 + WINDOW_MAX + 1, False),  # nor is the same one twice
-        ([(1, 3), (2, 5)], 5 + WINDOW_MAX, False),  # begun before the answers, perhaps
+        ([(1, 3), (2, 5)], 5 + WINDOW_MAX, False),  # these may have been begun before the answers
         ([(1, 3), (2, 5)], 5 + WINDOW_MAX + 1, True),
         ([(1, 3), (7, 0)], 3 + WINDOW_MAX + 1, False),  # outsiders know nothing
     ],
@@ -74,7 +74,7 @@ def test_when_it_votes_again(answers: list[tuple[int, int]], applied: int, votes
     one, rejoin = member(), Rejoin()
     for node, voted in answers:
         rejoin.on_answer(NodeId(node), answer(one, 9, voted))
-    for node, _ in answers:  # asked again, they are far beyond
+    for node, _ in answers:  # asked again, they are far beyond the bar
         rejoin.on_answer(NodeId(node), answer(one, 9, 200, 199))
     assert rejoin.may_vote(NodeId(0), THREE, Slot(applied)) is votes
 
@@ -115,7 +115,8 @@ def test_who_has_forgotten_answers_nobody_else() -> None:
 
 
 def test_who_may_have_forgotten_answers_nobody_else_either() -> None:
-    """After a restart, until the peers have told what they witnessed: it could say too little."""
+    """After a restart, before its peers have told it what they witnessed, it could answer too
+    little."""
     one = member()
     one.replica.verified.clear()
     assert not one.give(2, RejoinAsk(GROUP, one.replica.incarnation)).after
@@ -147,7 +148,7 @@ def test_an_answer_covers_what_was_proposed_and_voted() -> None:
 
 
 def test_an_answer_says_of_applied_slots_only_what_a_restart_will_know() -> None:
-    """Known chosen and applied, but no record says so yet: a restart would not know it."""
+    """It knows that the slots are chosen and applied, but without a record a restart would not."""
 
     def told() -> Slot:
         (reply,) = one.give(1, RejoinAsk(GROUP, one.replica.incarnation)).after
@@ -186,7 +187,7 @@ def test_a_restart_knows_how_far_its_log_proves_it_applied() -> None:
 
 def test_others_who_have_not_passed_the_bar_are_waited_for() -> None:
     """One of them may be in the quorum of a candidate that holds a promise we have forgotten, and
-    would not say Behind to it (scenario 27)."""
+    would not answer Behind to that candidate (scenario 27)."""
     rejoin, one = Rejoin(), member(nodes=5)
     five = one.replica.members
     for node in (1, 2, 3):
@@ -201,7 +202,7 @@ def test_others_who_have_not_passed_the_bar_are_waited_for() -> None:
 
 
 def choose_all(one: Member) -> list[Entry]:
-    """Whatever it has proposed gets its votes."""
+    """Everything it has proposed gets its votes."""
     chosen = []
     while flights := one.replica.proposer.in_flight:
         slot = min(flights)
@@ -221,7 +222,7 @@ def master() -> Member:
 
 
 def asked(one: Member, after_ms: int = 500) -> list[Entry]:
-    """Member 1 asks once more; what was filled in for it."""
+    """Member 1 asks once more; returns what the master filled in for it."""
     one.tick(after_ms)
     choose_all(one)  # a renewal of the lease, now and then
     one.give(1, RejoinAsk(GROUP, one.replica.incarnation))
@@ -230,8 +231,8 @@ def asked(one: Member, after_ms: int = 500) -> list[Entry]:
 
 def test_nobody_hands_a_group_to_a_member_that_may_not_vote() -> None:
     """It would hold the lease and could propose nothing: the group would stand still until the
-    lease is over. Seen as a group that changed hands 25 times in 30 s, each time for nothing, and
-    never came to the slot beyond which the member may vote again."""
+    lease is over. One group changed hands 25 times in 30 s this way, and never reached the slot
+    beyond which the member may vote again."""
     one = master()
     one.multi.peer_up(one.now, NodeId(1), Incarnation(1))
     for _ in range(3):
@@ -247,7 +248,7 @@ def test_nobody_hands_a_group_to_a_member_that_may_not_vote() -> None:
 
 
 def test_an_idle_master_fills_slots_for_one_that_cannot_vote() -> None:
-    """As many as it may need, and no more however often it asks."""
+    """It fills as many as the member may need, and no more however often the member asks."""
     one = master()
     filled = [entry for _ in range(100) for entry in asked(one)]
     assert set(filled) == {NOOP}
@@ -291,7 +292,7 @@ def test_before_a_majority_has_spoken_a_restarted_node_does_not_vote() -> None:
 
 
 def test_what_an_earlier_life_was_told_does_not_let_it_vote() -> None:
-    """A Progress may have left before that life promised what is forgotten now (seed 122)."""
+    """A peer may have sent its Progress before that life made the promise it lost (seed 122)."""
     one = member(incarnation=5)
     for other in (1, 2):
         one.give(other, Progress(GROUP, Slot(0), Slot(0), BALLOT_ZERO, Incarnation(4)))
@@ -319,7 +320,7 @@ TWO = (NodeId(0), NodeId(1))
         ([], 90, 0, False),  # it has not answered
         ([(1, 5)], 4, 0, False),  # there may be a Config among what it knows
         ([(1, 5)], 5, 0, True),
-        ([(1, 5)], 9, 9, False),  # of slots before it knows these members it cannot tell
+        ([(1, 5)], 9, 9, False),  # it cannot tell for slots before it knew these members
         ([(7, 5)], 9, 0, False),  # outsiders know nothing
     ],
 )
@@ -345,8 +346,8 @@ def test_who_is_to_become_a_third_waits_for_both() -> None:
 
 
 def test_a_vote_of_two_that_came_back_is_no_second_copy_yet() -> None:
-    """The other has voted in slots 3 and 4 and does not know whether they are chosen: perhaps both
-    had chosen them before one forgot (whole nodes, seed 289)."""
+    """The other has voted in slots 3 and 4 and does not know whether they are chosen. Both may have
+    chosen them before one of them forgot (whole nodes, seed 289)."""
     one = member(nodes=2)
     distrust(one.replica, one.now, [], "damage", Step())
     assert not one.replica.can_vote()
@@ -383,7 +384,7 @@ def test_an_operator_may_let_it_speak_for_what_was_chosen() -> None:
 
 
 def test_one_of_two_does_not_answer_while_there_may_be_a_third() -> None:
-    """It has voted for a Config and does not know whether the other counted that vote."""
+    """It has voted for a Config and does not know whether that vote was counted."""
     one = member(nodes=2)
     ask = RejoinAsk(GROUP, one.replica.incarnation)
     one.give(1, accept(1, 1, 1, config(Config((NodeId(0), NodeId(1), NodeId(2))))))

@@ -1,4 +1,4 @@
-"""A returning node asks for what is small first, and never twice before there was an answer."""
+"""A returning node asks for small things first, and never again before it has an answer."""
 
 from paxos.entry import NOOP
 from paxos.ids import BALLOT_ZERO, MS, GroupId, Incarnation, NodeId, Slot
@@ -12,7 +12,7 @@ A, B = NodeId(1), NodeId(2)
 
 
 def asked(step: Step) -> list[tuple[NodeId, int]]:
-    """Whom for what."""
+    """Whom it asked, and for what."""
     sends: list[Send] = step.before
     return [(one.to, one.message.applied) for one in sends if isinstance(one.message, Learn)]
 
@@ -22,8 +22,8 @@ def says(applied: int) -> Progress:
 
 
 def test_who_has_to_be_verified_asks_for_no_entries_and_once_only() -> None:
-    """It asked everybody for every group's log, every 60 ms, whether there was an answer or not;
-    what was served for that stopped the others (4.4 s with 48 groups)."""
+    """It used to ask everybody for every group's log every 60 ms, answered or not. Serving that
+    stopped the others (4.4 s with 48 groups)."""
     one = member(verified=False)
     assert asked(one.tick()) == [(A, ASK_PROGRESS), (B, ASK_PROGRESS)]
     patience = one.replica.timing.learn_timeout_ns // MS
@@ -63,7 +63,7 @@ def test_so_much_is_served_at_a_time() -> None:
 
 
 def behind() -> Member:
-    """Far behind both, and has asked one of them."""
+    """It is far behind both, and has asked one of them."""
     one = member()
     one.give(1, says(900))
     one.give(2, says(900))

@@ -1,8 +1,8 @@
-"""Who is behind stands for no election while the group gets on: its ballots would only disturb.
+"""A member that is behind starts no election while its group makes progress: it would only disturb.
 
-300 groups of a node that came back waited their turn to learn for longer than `Timing.heard_ns`. So
-each prepared again and again, its masters met the promise and began anew: clients had no answer for
-ten seconds.
+300 groups of a returning node waited for their turn to learn for longer than `Timing.heard_ns`.
+Each of them prepared again and again; the masters met those promises and began anew. Clients had no
+answer for ten seconds.
 """
 
 from paxos.ids import BALLOT_ZERO, MS, GroupId, NodeId, Slot
@@ -23,7 +23,7 @@ def says(applied: int) -> Progress:
 
 
 def returned() -> Member:
-    """It was away, and its peers have just told it how far they are."""
+    """It was away, and its peers have just told it their positions."""
     one = member()
     one.give(1, says(BEGIN))
     one.give(2, says(BEGIN))
@@ -31,7 +31,7 @@ def returned() -> Member:
 
 
 def waiting() -> Member:
-    """... and as many groups as may ask at a time ask before it."""
+    """As many groups as may ask at a time ask before this one."""
     one = returned()
     for other in range(LEARNING_MAX):
         assert one.multi.questions.may_ask(0, GroupId(100 + other), NodeId(1), FOREVER)
@@ -39,7 +39,8 @@ def waiting() -> Member:
 
 
 def tries(one: Member, ms: int, *, grows_every_ms: int = 0) -> tuple[int, int]:
-    """How often it prepares and asks for entries in so long, of a group that grows, or stands."""
+    """How often it prepares and asks for entries in that time, of a group that grows or stands
+    still."""
     prepares = asked = 0
     for at in range(0, ms, TICK_MS):
         if at % 100 == 0:
@@ -69,7 +70,7 @@ def test_answers_that_take_long_are_no_reason_either() -> None:
 
 
 def test_what_a_master_commits_shows_it_as_well() -> None:
-    """Where its peers' words are slow to come."""
+    """The peers' reports of their positions may come too slowly."""
     one = waiting()
     for at in range(200):
         slot = Slot(BEGIN + at)
@@ -79,7 +80,7 @@ def test_what_a_master_commits_shows_it_as_well() -> None:
 
 
 def test_a_group_that_stands_still_is_prepared_for_whosever_turn_it_is() -> None:
-    """Who is ahead may be deaf: this group must not wait for the others' questions."""
+    """The member that is ahead may be deaf: this group must not wait for the others' questions."""
     prepares, asked = tries(waiting(), 6_000)
     assert prepares > 0
     assert asked == 0
@@ -123,7 +124,7 @@ def test_patience_covers_a_renewal_that_was_lost() -> None:
 
 
 def candidate(*, stands_still: bool) -> Member:
-    """It prepares, though one member is ahead: that one answers nothing, or says Behind."""
+    """It prepares although one member is ahead, which answers nothing or says Behind."""
     one = returned()
     for at in range(0, 4_000, TICK_MS):
         one.give(2, says(BEGIN if stands_still else BEGIN + at // 200))
@@ -135,7 +136,8 @@ def candidate(*, stands_still: bool) -> Member:
 
 
 def test_where_the_group_stands_still_a_quorum_without_the_one_ahead_will_do() -> None:
-    """It has lost what it is ahead by, and cannot teach it: Behind for ever (docs/adr/0046)."""
+    """The one ahead has lost those entries and cannot teach them: it says Behind for ever
+    (docs/adr/0046)."""
     one = candidate(stands_still=True)
     mine = one.replica.proposer.ballot
     one.give(2, Behind(GROUP, mine, Slot(BEGIN)))

@@ -26,7 +26,7 @@ def hear_everybody(one: Member, applied: int = 0) -> None:
 
 
 def test_a_node_nobody_answers_sends_less_than_one_prepare_a_second() -> None:
-    """Its peers are heard and never promise (the reverse half of a one-way partition)."""
+    """It hears its peers, but they never promise (the reverse half of a one-way partition)."""
     for seed in range(10):
         one = member()
         one.replica.election.dice = random.Random(seed)
@@ -77,7 +77,7 @@ def test_a_node_whose_clock_is_not_trusted_does_not_try() -> None:
 
 
 def test_first_learn_then_prepare() -> None:
-    """Somebody is ahead: the entries are asked for, and nothing is prepared meanwhile."""
+    """A peer is ahead: the node asks for the entries and prepares nothing meanwhile."""
     one = member()
     one.give(1, Progress(GROUP, Slot(5), Slot(5), BALLOT_ZERO, LIFE))
     one.now_ns += SECOND
@@ -98,13 +98,13 @@ def test_undecided_slots_are_sent_again_to_the_deaf_only() -> None:
 
 
 def sent_again(one: Member, ms: int = 100) -> int:
-    """How many Accepts of commands the next tick sends."""
+    """The number of Accepts of commands that the next tick sends."""
     accepts = messages(one.tick(ms).before, Accept)
     return len([accept for accept in accepts if accept.entry.kind == EntryKind.BATCH])
 
 
 def test_a_large_entry_is_not_sent_again_while_it_may_still_be_on_its_way() -> None:
-    """It would be in its own way, and in that of all leases: 10 MB take a while."""
+    """10 MB take a while: a copy would delay the entry itself and all leases."""
     small, large = member(), member()
     for one, size in ((small, 100), (large, 10_000_000)):
         one.lead()
@@ -115,7 +115,7 @@ def test_a_large_entry_is_not_sent_again_while_it_may_still_be_on_its_way() -> N
 
 
 def test_a_lease_is_renewed_before_a_large_entry_and_not_behind_it() -> None:
-    """A renewal counts when all before it is applied, so it would wait for the 10 MB."""
+    """A renewal takes effect only when all before it is applied, so it would wait for the 10 MB."""
     timing = Timing()
     for size, age_ns, renews in (
         (LARGE_ENTRY_BYTES, timing.renew_every_ns * 3 // 4, True),
@@ -152,8 +152,8 @@ def test_a_lease_that_is_given_up_is_not_renewed_before_a_large_entry(why: str) 
 
 
 def test_promises_that_come_slowly_are_waited_for_longer_each_time() -> None:
-    """A new ballot has links and disks begin again: where they need 0.5 s, and each attempt is
-    given up after 0.3 s, nobody is ever elected."""
+    """A new ballot makes links and disks begin again. If they need 0.5 s and each attempt is given
+    up after 0.3 s, nobody is ever elected."""
     one = member()
     hear_everybody(one)
     began: dict[Ballot, int] = {}
@@ -175,7 +175,7 @@ def test_promises_that_come_slowly_are_waited_for_longer_each_time() -> None:
 
 
 def test_promises_that_bring_a_large_entry_are_waited_for() -> None:
-    """As long as their size takes, in the first attempt."""
+    """The first attempt already waits as long as their size takes."""
     for size, waits in ((100, False), (10_000_000, True)):
         one = member()
         entry = batch((bytes(size),))
@@ -188,8 +188,9 @@ def test_promises_that_bring_a_large_entry_are_waited_for() -> None:
 
 
 def test_a_master_takes_a_new_ballot_once_a_member_is_lost_to_its_own() -> None:
-    """Its Prepare comes too late, and is refused; but it has promised that ballot to itself. Known
-    now, with nothing under way, that costs less than when it refuses an entry."""
+    """That member's Prepare came too late and was refused, but the member has promised its ballot
+    to itself. A new ballot now, with nothing under way, costs less than one at the refusal of an
+    entry."""
     one = acting_master()
     late = ballot(one.replica.proposer.ballot.round + 1, 1)
     step = one.give(1, Prepare(GROUP, late, Slot(1)))
@@ -202,7 +203,7 @@ def test_a_master_takes_a_new_ballot_once_a_member_is_lost_to_its_own() -> None:
 
 
 def test_a_master_with_an_entry_under_way_waits_for_the_refusal() -> None:
-    """What is under way may be chosen before that, and at a new ballot it begins again."""
+    """The entry may be chosen before the refusal comes, and a new ballot would begin it again."""
     one = acting_master()
     mine = one.replica.proposer.ballot
     one.place(batch((b"x",)))
@@ -242,7 +243,8 @@ def test_a_lease_is_renewed_in_time() -> None:
 
 @pytest.mark.parametrize("groups", [48])
 def test_many_groups_renew_in_one_step(groups: int) -> None:
-    """One frame per peer and one fsync for all: the first that is due takes the others along."""
+    """One frame per peer and one fsync for all: the first group that is due takes the others
+    along."""
     multi = MultiGroup(NodeId(0), Incarnation(1), Timing(), random.Random(0))
     now_ns = 100 * SECOND
     for index in range(groups):
@@ -274,7 +276,7 @@ def test_many_groups_renew_in_one_step(groups: int) -> None:
 
 
 def _tick_and_accept(multi: MultiGroup, now_ns: int) -> int:
-    """One round of the node; its peers accept everything at once. Returns the groups renewed."""
+    """One round of the node whose peers accept everything at once. Returns the renewed groups."""
     now, step = Now(now_ns, now_ns), Step()
     multi.tick(now, step)
     accepts = {(m.group, m.slot): m for m in messages(step.before, Accept) if isinstance(m, Accept)}
@@ -286,8 +288,8 @@ def _tick_and_accept(multi: MultiGroup, now_ns: int) -> int:
 
 
 def test_a_group_that_rests_does_what_one_that_is_looked_at_in_every_tick_does() -> None:
-    """A rest is only a tick that would have done nothing: two masters with the same history, one of
-    which is never let rest, say the same at the same time, renewals and retransmission included."""
+    """A rest only skips ticks that would have done nothing. Two masters with the same history, one
+    of which never rests, send the same at the same time, renewals and retransmissions included."""
     resting, restless = acting_master(), acting_master()
     rested = 0
     for tick in range(400):
@@ -313,7 +315,7 @@ def test_a_group_that_rests_does_what_one_that_is_looked_at_in_every_tick_does()
 
 
 def test_whatever_happens_ends_a_rest() -> None:
-    """A command is sent again and a lease renewed as soon as ever: nothing waits for a rest."""
+    """Commands are sent again and leases renewed on time: nothing waits for a rest."""
     one = acting_master()
     one.multi.tick(one.now, Step())
     assert rests.rests(one.replica, one.now)
@@ -324,5 +326,5 @@ def test_whatever_happens_ends_a_rest() -> None:
     one.multi.tick(one.now, Step())
     one.multi.tick(one.now, Step())
     assert rests.rests(one.replica, one.now)
-    one.give(1, Progress(GROUP, Slot(9), Slot(9), BALLOT_ZERO, LIFE))  # it knows of more
+    one.give(1, Progress(GROUP, Slot(9), Slot(9), BALLOT_ZERO, LIFE))  # it knows of more entries
     assert not rests.rests(one.replica, one.now)

@@ -20,7 +20,7 @@ def a_read_across_a_change_of_master() -> Script:
     script.pause(0, (lease.lease_ns + 2 * lease.margin_ns) / MS + 3_000)
     script.until(lambda: script.masters() not in ([], [0]))
     script.write_all(script.masters()[0], 3, start=3)
-    script.read(0)  # one that begins now must see them
+    script.read(0)  # a read that begins now must see them
     script.wait(5_000)
     return script
 

@@ -1,4 +1,4 @@
-"""Scenario 11: a renewal raced with a Steal: exactly one of the two takes effect (R8)."""
+"""Scenario 11: a renewal and a Steal race: exactly one of the two takes effect (R8)."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def both(script: Script) -> tuple[Entry, Entry]:
 
 @pytest.mark.parametrize("renewal_first", [True, False])
 def test_the_first_in_the_log_wins(renewal_first: bool) -> None:
-    """Placed by hand one after the other, as no drained master would."""
+    """The test places them one after the other; a master that has drained never would."""
     script = Script()
     script.elect(0)
     renewal, taken = both(script)
@@ -37,7 +37,7 @@ def test_the_first_in_the_log_wins(renewal_first: bool) -> None:
 
 
 def test_a_steal_waits_for_a_renewal_under_way() -> None:
-    """The drain covers lease entries, too: the Steal names the version the renewal makes."""
+    """The drain covers lease entries too: the Steal names the version that the renewal makes."""
     script = Script()
     script.elect(0)
     held = script.hold(Accepted, target=0)

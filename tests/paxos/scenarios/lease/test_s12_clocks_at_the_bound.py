@@ -1,4 +1,4 @@
-"""Scenario 12: clocks at +eps and -eps on M and N; then beyond: the log is safe, it is noticed."""
+"""Scenario 12: clocks at +eps and -eps, then beyond: the log stays safe, and it is noticed."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from simulator.script import Script
 
 @pytest.mark.parametrize(("master_ms", "rival_ms"), [(-200, 200), (200, -200), (-200, -200)])
 def test_within_the_bound_masters_never_overlap(master_ms: float, rival_ms: float) -> None:
-    """The OneMaster checker looks at every moment at which somebody begins to act."""
+    """The OneMaster checker runs at every moment at which a node begins to act."""
     script = Script()
     script.elect(0)
     script.set_clock(0, master_ms)
@@ -25,23 +25,23 @@ def test_within_the_bound_masters_never_overlap(master_ms: float, rival_ms: floa
 
 
 def test_beyond_the_bound_two_may_act_and_the_log_is_still_one() -> None:
-    """I5: the checkers of the log stay on; that of the lease counts."""
+    """I5: the checkers of the log stay on; the checker of the lease counts its violations."""
     script = Script(clocks=Clocks.BEYOND)
     script.elect(0)
     lease_ms = script.options.timing.lease_ns / MS
     script.wait(1_100)
     script.isolate(0)
     script.set_clock(0, -lease_ms)
-    # M's own boot clock would stop it in time: here that fails as well.
+    # M's own boot clock would stop it in time; this test lets that fail as well.
     script.replica(0).lease.deadline_boot_ns += int(lease_ms * MS)
-    script.write(0, 1)  # two masters take orders for one slot ...
+    script.write(0, 1)  # two masters accept writes for one slot ...
     script.until(lambda: len(script.masters()) == 2)
     assert script.one_master.seen_two > 0
     other = next(node for node in script.masters() if node != 0)
     ticket = script.write(other, 1, client=200)
     script.until_acknowledged(ticket)
     script.mend()
-    script.same_everywhere()  # ... and the ballot decides which is in the log
+    script.same_everywhere()  # ... and the ballot decides which write is in the log
 
 
 class Skewed:
@@ -63,7 +63,8 @@ class Skewed:
 def test_a_clock_near_the_bound_is_noticed_and_gives_its_masters_up(
     off_ms: int, trusted: bool
 ) -> None:
-    """The production clock, fed with its peers' readings; untrusted, the replica does not act."""
+    """The production clock gets its peers' readings; when it is untrusted the replica does not
+    act."""
     mine = Clock()
     mine.step(0, off_ms * MS)
     clock = NodeClock(200 * MS, Skewed(mine))

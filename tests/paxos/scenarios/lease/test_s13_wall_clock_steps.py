@@ -5,7 +5,7 @@ from simulator.script import Script
 
 
 def test_set_back_on_the_holder_it_does_not_extend_the_lease() -> None:
-    """The deadline on its own boot clock ends it."""
+    """The deadline on the holder's own boot clock ends the lease."""
     script = Script()
     script.elect(0)
     lease_ms = script.options.timing.lease_ns / MS
@@ -19,7 +19,7 @@ def test_set_back_on_the_holder_it_does_not_extend_the_lease() -> None:
 
 
 def test_set_forward_on_a_rival_it_does_not_shorten_the_lease() -> None:
-    """The others' boot clocks must agree that it is over."""
+    """The others' boot clocks must agree that the lease is over."""
     script = Script()
     script.elect(0)
     lease_ms = script.options.timing.lease_ns / MS

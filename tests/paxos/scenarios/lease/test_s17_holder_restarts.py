@@ -1,4 +1,4 @@
-"""Scenario 17: the holder restarts inside its lease: it takes over by BeMaster at once (R11)."""
+"""Scenario 17: the holder restarts during its lease and takes over at once by BeMaster (R11)."""
 
 from paxos.ids import MS
 from paxos.messages import Prepare

@@ -9,7 +9,7 @@ SECONDS = 20
 
 
 def run(script: Script) -> float:
-    """Prepares per second while the partition lasts."""
+    """Returns the Prepares per second while the partition lasts."""
     began_ns = script.loop.now_ns
     script.wait(SECONDS * 1_000)
     return len(script.ballots(Prepare, since_ns=began_ns)) / SECONDS
@@ -26,7 +26,7 @@ def test_a_master_that_hears_nobody_but_is_heard() -> None:
 
 
 def test_a_master_that_is_ahead_and_deaf_does_not_stop_the_election() -> None:
-    """Its last Commit is lost, it alone has applied the slot, and it answers no Learn."""
+    """Its last Commit is lost: it alone has applied the slot, and it answers no Learn."""
     script = Script()
     script.elect(0)
     script.write_all(0, 2)
@@ -64,7 +64,7 @@ def test_a_follower_cut_off_either_way_disturbs_nobody(inbound: bool, outbound: 
 
 
 def test_one_link_cut_between_a_master_and_a_follower() -> None:
-    """Node 1 learns by way of node 2 and sees that the lease is alive."""
+    """Node 1 learns through node 2 and sees that the lease is valid."""
     script = Script()
     script.elect(0)
     script.cut(0, 1)

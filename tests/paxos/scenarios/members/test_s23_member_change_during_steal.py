@@ -28,7 +28,7 @@ def test_no_member_change_while_a_steal_is_under_way() -> None:
     assert change(script, 0, 3) == "not master or busy"
     script.release(held)
     script.until(lambda: script.acting(1))
-    assert change(script, 1, 3) == ""  # and after it, by the new master
+    assert change(script, 1, 3) == ""  # and after it, proposed by the new master
     script.until(lambda: 3 in script.replica(3).members)
 
 
@@ -44,7 +44,7 @@ def test_no_steal_while_the_members_are_changing() -> None:
     script.until(lambda: script.replica(1).members == (0, 1, 2, 3))
     script.until(lambda: script.acting(0) and script.replica(0).ready())
     script.same_everywhere()
-    script.steal(3)  # the new member may be given the group once it has caught up
+    script.steal(3)  # the new member may get the group once it has caught up
     script.until(lambda: script.acting(3))
     script.until_acknowledged(script.write(3, 3))
 
@@ -57,7 +57,7 @@ def test_one_node_at_a_time() -> None:
 
 
 def test_a_removed_member_that_missed_it_hears_of_it() -> None:
-    """Found by seed 39 of the first swarm: nobody sent it anything, for ever."""
+    """Found by seed 39 of the first swarm: nobody ever sent it anything."""
     script = four()
     script.isolate(2)
     assert change(script, 0, 2) == ""

@@ -1,4 +1,4 @@
-"""Scenario 30: a node leaves a group, drops what it has of it, and comes back with nothing."""
+"""Scenario 30: a node leaves a group, drops its data of it, and comes back with nothing."""
 
 from paxos.ids import NodeId
 from paxos.messages import Promise
@@ -10,7 +10,7 @@ A, B, C, D = (NodeId(n) for n in range(4))
 
 
 def without_c() -> Script:
-    """C was a member, is none any more, and has dropped everything; D is one in its place."""
+    """C is no longer a member and has dropped everything; D has taken its place."""
     script = Script(nodes=4, members=3)
     script.elect(A)
     script.write_all(A, 3)
@@ -24,7 +24,7 @@ def without_c() -> Script:
 
 
 def changed(script: Script, master: NodeId, who: NodeId) -> None:
-    """As soon as the master may."""
+    """The change, proposed as soon as the master may."""
     node, before = script.node(master), script.replica(master).members
 
     def begun() -> bool:
@@ -38,7 +38,7 @@ def test_it_learns_all_again_and_votes_before_it_is_added() -> None:
     script = without_c()
     replica = script.replica(C)
     assert replica.rejoin is not None
-    assert replica.acceptor.promised > (0, -1)  # it knows what it is bound by
+    assert replica.acceptor.promised > (0, -1)  # it knows which promises bind it
     script.wait(600)  # it has asked what it must not contradict
     refused = script.node(A).act(GROUP, "members", C)
     assert refused.startswith("the new member is not heard")
@@ -52,7 +52,7 @@ def test_it_learns_all_again_and_votes_before_it_is_added() -> None:
 
 
 def test_who_counts_on_what_it_was_gets_no_vote_of_it() -> None:
-    """B slept through all of it: in its eyes C is a member still. C has forgotten what it voted for
+    """B slept through all of it and still takes C for a member. C has forgotten what it voted for
     with A, and would let B choose something else there."""
     script = Script(nodes=4, members=3)
     script.elect(A)
@@ -66,7 +66,7 @@ def test_who_counts_on_what_it_was_gets_no_vote_of_it() -> None:
     changed(script, A, C)
     script.until(lambda: C not in script.replica(C).members)
     hosting.leave(script.node(C), GROUP)
-    for node in (A, D):  # C hears B alone, and B nobody but C
+    for node in (A, D):  # C hears only B, and B hears only C
         for other in (B, C):
             script.cut(node, other)
             script.cut(other, node)
@@ -82,7 +82,8 @@ def test_who_counts_on_what_it_was_gets_no_vote_of_it() -> None:
 
 
 def test_a_node_is_replaced_that_will_never_come_back() -> None:
-    """Added first, then the dead one removed: with three of four the group goes on all the time."""
+    """The new node is added first, then the dead one removed: three of four keep the group
+    going."""
     script = Script(nodes=4, members=3)
     script.elect(A)
     script.write_all(A, 3)

@@ -1,8 +1,8 @@
-"""Scenario 31: a group of two, one of which has lost its disk, or some of it.
+"""Scenario 31: a group of two, one of which has lost all or part of its disk.
 
-Nothing is chosen without both, and what it would take to let three vote again (a slot that the
-others choose meanwhile) never comes. Found in a cluster of two: one flipped bit, or `node replace`,
-and no group ever had a master again.
+Nothing is chosen without both members. With three, the others would choose a later slot and so let
+it vote again; with two, that slot never comes. Found in a cluster of two: after one flipped bit, or
+after `node replace`, no group ever had a master again.
 """
 
 import random
@@ -48,7 +48,8 @@ def test_who_has_forgotten_votes_again(lost: int, how: str) -> None:
 
 
 def test_what_only_the_other_has_voted_for_is_chosen_and_not_lost() -> None:
-    """It was acknowledged, and only who has forgotten it knew that it was chosen."""
+    """The entry was acknowledged, and only the member that has forgotten it knew that it was
+    chosen."""
     script = Script(nodes=2)
     script.elect(0)
     script.write_all(0, 5)

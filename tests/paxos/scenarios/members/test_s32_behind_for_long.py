@@ -1,4 +1,4 @@
-"""Scenario 32: a member comes back and has to learn for long: it costs its group no election."""
+"""Scenario 32: a returning member that has to learn for long costs its group no election."""
 
 import pytest
 
@@ -13,7 +13,7 @@ MISSED = 300
 
 
 def quiet(script: Script, since_ns: int) -> bool:
-    """Whether the masters heard of no other ballot than their own."""
+    """Whether the masters heard of no ballot but their own."""
     return not [*script.sent(Prepare, Nack, since_ns=since_ns)]
 
 
@@ -28,7 +28,7 @@ def left_behind(script: Script) -> int:
 
 
 def test_it_is_given_nothing_for_ten_seconds() -> None:
-    """Whoever it asks is busy, and answers later: what else the master chooses is renewals."""
+    """Its peers are busy and answer later. Meanwhile the master chooses renewals."""
     script = Script()
     answers = script.hold(Learned)
     since_ns = left_behind(script)
@@ -42,11 +42,11 @@ def test_it_is_given_nothing_for_ten_seconds() -> None:
 
 
 def test_it_waits_its_turn_behind_other_groups() -> None:
-    """Answers to the groups that ask first do not come: each costs the others a time-out."""
+    """The groups that ask first get no answers, and each costs the others a time-out."""
     script = Script(groups=GROUPS)
     for group in GROUPS:
         script.elect(0, group)
-    answers = script.hold(Learned)  # none is missed before: others led some of the groups first
+    answers = script.hold(Learned)  # no lead is missed before: others led some of the groups first
     script.isolate(2)
     script.wait(4_000)
     since_ns = script.loop.now_ns
@@ -59,7 +59,7 @@ def test_it_waits_its_turn_behind_other_groups() -> None:
 
 @pytest.mark.parametrize("gone", [(0,), (0, 1)])
 def test_if_the_master_dies_meanwhile_the_others_find_one(gone: tuple[int, ...]) -> None:
-    """Where they need its vote it has to learn first: then it may as well be the next master."""
+    """They need its vote, so it has to learn first; then it may as well be the next master."""
     script = Script(nodes=5)
     answers = script.hold(Learned)
     left_behind(script)

@@ -1,4 +1,4 @@
-"""Scenario 18: a torn tail holding an accept that was never acknowledged; and one that was."""
+"""Scenario 18: a torn tail holds an Accept that was never acknowledged; another that was."""
 
 import random
 
@@ -28,7 +28,7 @@ def test_an_accept_that_was_never_acknowledged_may_be_lost() -> None:
 
 
 def test_an_accept_that_was_acknowledged_is_there_after_the_power_cut() -> None:
-    """It is one of the two votes that made the entry chosen; the other's holder never returns."""
+    """It is one of the two votes that made the entry chosen; the other voter never returns."""
     script = Script()
     script.elect(0)
     script.write_all(0, 2)
@@ -47,8 +47,8 @@ def test_an_accept_that_was_acknowledged_is_there_after_the_power_cut() -> None:
 
 
 def test_the_masters_own_vote_counts_when_it_is_durable() -> None:
-    """R18: with one durable vote and its own in the cache it has no quorum. The power cut takes
-    its own, the other voter is away, and the slot gets another value."""
+    """R18: with one durable vote and its own still in the cache the master has no quorum. The power
+    cut takes its own vote, the other voter is away, and the slot gets another value."""
     script = Script()
     script.elect(0)
     script.write_all(0, 2)

@@ -1,4 +1,4 @@
-"""Scenario 19: a disk lied about a promise: the node becomes non-voting, and votes again later."""
+"""Scenario 19: a disk lied about a promise: the node stops voting, and votes again later."""
 
 from paxos.messages import Accepted, Prepare, Progress, Promise
 from paxos.timing import WINDOW_MAX
@@ -26,7 +26,7 @@ def test_lying_disk() -> None:
     assert script.noticed_count("non-voting") == 1
     master = script.masters()[0]
     script.write_all(master, 20, start=9)
-    script.same_everywhere()  # it learns all the same
+    script.same_everywhere()  # it still learns
     voted = [s for s in script.sent(Promise, Accepted, since_ns=began_ns) if s.source == 2]
     assert voted == [], "and says nothing that it might contradict"
     script.crash(2)
@@ -37,11 +37,12 @@ def test_lying_disk() -> None:
     script.until(lambda: script.replica(2).rejoin is None)
     assert script.replica(2).acceptor.promised >= promised
     script.crash(({0, 1} - {master}).pop())
-    script.until_acknowledged(script.write(master, 1, client=201))  # its vote is needed, and good
+    script.until_acknowledged(script.write(master, 1, client=201))  # its vote is needed and counts
 
 
 def test_what_an_earlier_life_was_told_comes_again() -> None:
-    """It says nothing of what that life did afterwards, so the node stays silent (seed 122)."""
+    """What the old answers say does not cover what that life did later: the node stays silent (seed
+    122)."""
     script = Script()
     script.elect(0)
     script.write_all(0, 5)

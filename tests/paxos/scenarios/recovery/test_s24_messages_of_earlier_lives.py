@@ -11,13 +11,14 @@ from simulator.script import GROUP, Script, Sent
 
 
 def a_life(script: Script) -> None:
-    """Elections, writes, steals there and back, refusals, crashes, a member that falls behind."""
+    """Elections, writes, steals there and back, refusals, crashes, and a member that falls
+    behind."""
     script.elect(0)
     script.write_all(0, 5)
     script.isolate(2)
     script.write_all(0, 5, start=6)
     script.mend()
-    script.prepare(2)  # it is behind, and is told so
+    script.prepare(2)  # it is behind and hears so
     script.same_everywhere()
     script.steal(1)
     script.until(lambda: script.acting(1))
@@ -35,8 +36,7 @@ def a_life(script: Script) -> None:
 
 
 def of_every_type(script: Script) -> list[Sent]:
-    """All that was ever sent, and forged ones of the types that only a lost disk or log
-    brings about."""
+    """All messages ever sent, and forged ones of the types that only a lost disk or log causes."""
     history = list(script.wire.history)
     example = history[0]
     history += [
@@ -55,7 +55,7 @@ def of_every_type(script: Script) -> list[Sent]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_messages_of_earlier_lives(seed: int) -> None:
-    """The checkers of the log and of the lease look on while everything comes back, twice."""
+    """The checkers of the log and of the lease run while every message comes back twice."""
     script = Script()
     a_life(script)
     history = of_every_type(script)

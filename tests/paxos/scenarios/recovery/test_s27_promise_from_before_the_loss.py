@@ -1,9 +1,10 @@
-"""Scenario 27: a candidate sleeps in phase 1 through the whole rejoin of a node that promised it.
+"""Scenario 27: a candidate sleeps in phase 1 while a node that promised it forgets and rejoins.
 
-Five nodes: with up to four, the candidate itself is among those who must answer. P has the promise
-that A forgot. D, the third of P's quorum, has a gap, so it would not say Behind; and it has voted
-in everything that was chosen without A. What P could not find is what A helps to choose from then
-on: so A must not help before D has closed its gap. (It did: two values were chosen in one slot.)
+This takes five nodes: with up to four, the candidate itself is among those who must answer. P holds
+the promise that A forgot. D, the third of P's quorum, has a gap, so it would not answer Behind; and
+it has voted in everything that was chosen without A. P can miss only what A helps to choose from
+then on. So A must not vote before D has closed its gap. (It did: two values were chosen in one
+slot.)
 """
 
 from paxos.ids import MS
@@ -18,7 +19,7 @@ MANY = WINDOW_MAX + 10
 
 
 def asleep_in_phase_1(script: Script) -> Rule:
-    """P has been promised by A; the Prepare to D is on its way, those to the others are lost."""
+    """A has promised P; the Prepare to D is on its way, and the other Prepares are lost."""
     late = script.hold(Prepare, source=P, target=D)
     for node in (M, C):
         script.drop(Prepare, source=P, target=node)
@@ -69,7 +70,7 @@ def test_a_promise_from_before_the_loss() -> None:
     ticket = script.write(M, 7 + MANY)
     script.wait(300)
     assert not ticket.slot, "it would have taken A's vote"
-    for node in (P, D, A):  # now these three are among themselves
+    for node in (P, D, A):  # now these three are on their own
         script.wire.connect(P, node)
         for other in (M, C):
             script.wire.cut |= {(node, other), (other, node)}

@@ -1,4 +1,4 @@
-"""Scenario 28: a member comes back, and no log reaches back to where it was: it gets the state."""
+"""Scenario 28: a member comes back, no log reaches back to its position, and it gets the state."""
 
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ MANY = 4 * EVERY
 
 
 def left_behind() -> Script:
-    """Node 2 was away; of what the others have chosen meanwhile their logs have only the end."""
+    """Node 2 was away; the others' logs hold only the end of what they chose meanwhile."""
     script = Script(checkpoint_slots=EVERY)
     script.elect(0)
     script.write_all(0, 3)
@@ -54,7 +54,7 @@ def test_a_restart_goes_on_from_what_it_was_given() -> None:
 
 
 def test_it_stands_for_no_election_meanwhile() -> None:
-    """By its own log the lease was over long ago; its ballots would only disturb."""
+    """By its own log the lease ended long ago; its ballots would only disturb."""
     script = left_behind()
     script.node(2).checkpoints.fetch = lambda _fetch: None  # type: ignore[method-assign] # never comes
     since_ns = script.loop.now_ns
@@ -65,7 +65,7 @@ def test_it_stands_for_no_election_meanwhile() -> None:
 
 
 def test_an_election_that_only_it_and_one_ahead_can_hold() -> None:
-    """ADR 3, Consequences: with what the one that is ahead knows, either of the two can win."""
+    """ADR 3, Consequences: either of the two can win once it has what the one ahead knows."""
     script = left_behind()
     script.crash(0)
     script.node(1).act(GROUP, "prepare")
@@ -76,7 +76,7 @@ def test_an_election_that_only_it_and_one_ahead_can_hold() -> None:
 
 
 def test_a_prepare_that_met_a_trimmed_log() -> None:
-    """Behind, Learn, Trimmed, the state; and then it is as good a candidate as any."""
+    """After Behind, Learn, Trimmed and the state it is as good a candidate as any."""
     script = left_behind()
     since_ns = script.loop.now_ns
     script.mend()
@@ -90,7 +90,7 @@ def test_a_prepare_that_met_a_trimmed_log() -> None:
 
 
 def checkpointed(script: Script, ident: int) -> None:
-    """Twice, so that the log begins where the node is now."""
+    """Two checkpoints, so that the log begins at the node's present position."""
     for _ in range(2):
         before = script.statistics["checkpoints"]
         script.node(ident).checkpoints.begin(GROUP)
@@ -98,8 +98,8 @@ def checkpointed(script: Script, ident: int) -> None:
 
 
 def test_a_steal_that_it_did_not_see_is_not_taken_over_from_the_state() -> None:
-    """R5, R6, R11: the Steal to node 2 is in the lease of the state; neither is its ballot used nor
-    its lease, before a ballot and a renewal of its own."""
+    """R5, R6, R11: the lease in the state contains the Steal to node 2. The node uses neither that
+    ballot nor that lease before a ballot and a renewal of its own."""
     script = Script()
     script.elect(0)
     script.write_all(0, 3)

@@ -25,7 +25,7 @@ def with_disks(kind: str) -> Script:
 
 
 def crashed(script: Script, ident: int) -> None:
-    """The node has come to its end; it boots again."""
+    """The node crashes at that point and boots again."""
     script.until(lambda: not script.node(ident).up)
     script.boot(ident)
 
@@ -33,7 +33,7 @@ def crashed(script: Script, ident: int) -> None:
 @pytest.mark.parametrize("kind", ["records", "wal"])
 @pytest.mark.parametrize("boundary", AT_CHECKPOINTS)
 def test_nothing_is_lost(boundary: Boundary, kind: str) -> None:
-    """Whatever was promised, voted and applied is there again, and the group goes on."""
+    """Every promise, vote and applied entry is there again, and the group goes on."""
     script = with_disks(kind)
     script.nemesis.died = lambda node: script.nemesis.crash(node, random.Random(1))  # type: ignore[method-assign] # no dice
     script.elect(0)
@@ -80,13 +80,13 @@ def test_the_older_checkpoint_serves_where_the_newer_is_damaged(kind: str) -> No
     script.crash(2)
     newest_checkpoint_damaged(script.node(2).disk)
     script.boot(2)
-    assert script.replica(2).learner.applied + 2 >= applied  # but for what no record proves
+    assert script.replica(2).learner.applied + 2 >= applied  # except for what no record proves
     assert script.replica(2).rejoin is None
 
 
 @pytest.mark.parametrize("kind", ["records", "wal"])
 def test_a_peers_state_that_is_damaged_is_forgotten_and_told(kind: str) -> None:
-    """The log has a gap there: what was decided in it is known no more, so it does not vote."""
+    """The log has a gap: the node no longer knows what was decided in it, so it does not vote."""
     script = with_disks(kind)
     script.elect(0)
     script.write_all(0, 3)

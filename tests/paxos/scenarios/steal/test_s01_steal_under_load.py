@@ -27,7 +27,8 @@ def test_steal_under_load() -> None:
 
 
 def test_the_handover_itself_takes_about_one_round_trip() -> None:
-    """From the request to the target acting: request, Steal to a quorum, Commit; fsyncs between."""
+    """From the request until the target acts: request, Steal to a quorum, Commit, with fsyncs
+    between."""
     script = Script()
     script.elect(0)
     began_ns = script.loop.now_ns

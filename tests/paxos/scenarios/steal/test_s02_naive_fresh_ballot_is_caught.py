@@ -15,7 +15,7 @@ def eighteen_steps() -> Script:
     script.elect(0)
     script.write_all(0, 1)
     script.same_everywhere()
-    # The Steal reaches node 1 (the target), which votes; node 2 hears nothing of it at all.
+    # The Steal reaches node 1 (the target), which votes; node 2 gets no message of it.
     script.cut(0, 2)
     script.cut(1, 2)
     commit = script.drop(Commit, source=0)

@@ -1,6 +1,6 @@
 """Scenario 4: the Steal reaches one acceptor, M crashes, a rival recovers with and without it.
 
-And without a crash: M's own phase 1 finds another value above its Steal, a third ballot does not.
+Also without a crash: M's own phase 1 finds another value above its Steal, a third ballot does not.
 """
 
 from paxos.entry import EntryKind
@@ -11,7 +11,7 @@ from simulator.script import Script, is_kind
 
 
 def suspended_with_one_vote(voter: int, target: int) -> Script:
-    """Five nodes; of M's Steal to `target` only node `voter` holds a vote, and M is gone."""
+    """Five nodes. Only `voter` has voted for M's Steal to `target`, and M is gone."""
     script = Script(nodes=5)
     script.elect(0)
     script.write_all(0, 2)
@@ -58,7 +58,7 @@ def test_the_rival_does_not_find_the_steal() -> None:
 
 
 def test_who_voted_for_the_lost_steal_restarts_with_the_chosen_entry() -> None:
-    """Its disk holds the Steal it voted for, and behind that what was chosen, learned by value."""
+    """Its disk holds its vote for the Steal, and after it the chosen entry, learned by value."""
     script = suspended_with_one_vote(voter=4, target=1)
     slot = next(iter(script.replica(4).acceptor.votes))
     script.isolate(4)
@@ -78,8 +78,8 @@ def test_who_voted_for_the_lost_steal_restarts_with_the_chosen_entry() -> None:
 
 
 def rival_value_above_the_steal() -> tuple[Script, Slot]:
-    """Five nodes; nodes 0 (M) and 4 hold votes for M's Steal to node 1, and node 2 holds one for a
-    value of its own in that slot, at a higher ballot. Nothing is chosen there."""
+    """Five nodes. Nodes 0 (M) and 4 have voted for M's Steal to node 1; node 2 has voted for a
+    value of its own in that slot at a higher ballot. Nothing is chosen there."""
     script = Script(nodes=5)
     script.elect(0)
     script.write_all(0, 2)
@@ -101,8 +101,9 @@ def rival_value_above_the_steal() -> tuple[Script, Slot]:
 
 
 def test_what_phase_1_of_the_master_has_found_does_not_end_its_suspension() -> None:
-    """R7: M's phase 1 finds the rival's value above its Steal, so the Steal looks lost. It is not:
-    a third ballot asks others, finds the Steal and gets it chosen while M's lease still runs."""
+    """R7: M's phase 1 finds the rival's value above its Steal, so the Steal looks lost. It is
+    not: a third ballot asks other nodes, finds the Steal and gets it chosen while M's lease
+    still runs."""
     script, slot = rival_value_above_the_steal()
     for node in (1, 4):
         script.drop(Prepare, source=0, target=node)

@@ -1,4 +1,4 @@
-"""Scenario 5: N crashes just before and just after applying; restarted, it does not use b (R6)."""
+"""Scenario 5: N crashes just before or just after applying; restarted, it does not use b (R6)."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def proposals(script: Script, ballot: Ballot, incarnation: int) -> list[int]:
 
 @pytest.mark.parametrize("keep", [0, 100])
 def test_target_crashes_before_applying(keep: int) -> None:
-    """The Steal is chosen, the lease belongs to an incarnation that is no more."""
+    """The Steal is chosen, and the lease belongs to an incarnation that has ended."""
     script = Script()
     script.elect(0)
     script.write_all(0, 2)
@@ -38,7 +38,7 @@ def test_target_crashes_before_applying(keep: int) -> None:
 
 @pytest.mark.parametrize("keep", [0, 100])
 def test_target_crashes_after_applying(keep: int) -> None:
-    """It has even proposed at (b, i+1); its next life must not do so again with another value."""
+    """It has even proposed at (b, i+1); its next life must not propose another value there."""
     script = Script()
     script.elect(0)
     script.write_all(0, 2)

@@ -1,4 +1,4 @@
-"""Scenario 8: a StealRequest of an old incarnation or version is refused, or comes to nothing."""
+"""Scenario 8: a StealRequest of an old incarnation or version is refused or has no effect."""
 
 from paxos.ids import Incarnation, Slot
 from paxos.messages import Accept, Learned, StealRequest
@@ -30,7 +30,8 @@ def test_an_old_incarnation_is_refused_where_the_new_one_is_known() -> None:
 
 
 def test_an_old_incarnation_that_slips_through_owns_nothing() -> None:
-    """M does not know of the restart: the Steal names a life that is over, nobody takes over b."""
+    """M does not know of the restart: the Steal names an incarnation that is over; nobody takes
+    over b."""
     script = Script()
     script.elect(0)
     script.write_all(0, 2)
@@ -50,7 +51,7 @@ def test_an_old_incarnation_that_slips_through_owns_nothing() -> None:
 
 
 def test_a_target_that_is_far_behind_is_refused() -> None:
-    """It would have to learn all that first, with nobody acting meanwhile."""
+    """It would have to learn all entries first, and nobody would act meanwhile."""
     script = Script()
     script.elect(0)
     script.drop(Accept, Learned, target=1)

@@ -16,11 +16,11 @@ def test_master_pauses_while_suspended() -> None:
     script.until(lambda: script.replica(0).suspended > 0)
     script.pause(0, (timing.lease_ns + 2 * timing.margin_ns) / MS + 2_000)
 
-    script.until(lambda: script.masters() != [])  # the lease runs out, another takes it
+    script.until(lambda: script.masters() != [])  # the lease ends, and another node takes it
     assert script.masters() != [0]
     script.until_acknowledged(script.write(script.masters()[0], 3))
     script.heal_disk(0)
-    script.release(sending)  # M wakes: what it was about to send goes out
+    script.release(sending)  # M wakes and sends what it was about to send
     script.until(lambda: not script.replica(0).suspended)
     assert script.masters() != [0]
     script.wait(500)

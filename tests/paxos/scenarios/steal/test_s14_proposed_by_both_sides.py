@@ -1,4 +1,4 @@
-"""Scenario 14: a forwarded request is proposed by both sides: one execution, one answer (R16)."""
+"""Scenario 14: both sides propose a forwarded request: one execution, one answer (R16)."""
 
 from paxos.messages import Accepted
 from simulator.script import Script

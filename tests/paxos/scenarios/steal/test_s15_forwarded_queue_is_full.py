@@ -1,4 +1,4 @@
-"""Scenario 15: the target's queue is over its limit: a retriable error, and nothing is lost."""
+"""Scenario 15: the target's queue is full: the answer is a retriable error, and nothing is lost."""
 
 from broker.config import IntakeConfig
 from paxos.entry import EntryKind

@@ -1,4 +1,4 @@
-"""Scenario 16: the drain takes too long: M resumes, N bounces its queue with a hint."""
+"""Scenario 16: the drain takes too long: M resumes, and N returns its queue with a hint."""
 
 from paxos.messages import Accepted, Prepare
 from simulator.script import Script

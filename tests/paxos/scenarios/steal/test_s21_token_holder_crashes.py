@@ -1,4 +1,4 @@
-"""Scenario 21: two groups stolen back to back by the token; the token holder crashes.
+"""Scenario 21: the token's holder steals two groups back to back; then it crashes.
 
 Registry, token and stealing machine are the production ones (balancer/).
 """
@@ -50,7 +50,8 @@ def test_the_token_holder_crashes_and_another_goes_on() -> None:
 
 
 def test_a_restarted_token_holder_starts_afresh() -> None:
-    """Its old token belongs to another incarnation: it runs out, and a new one is acquired."""
+    """Its old token belongs to another incarnation: that one expires, and the node acquires a new
+    one."""
     script = founded()
     lost = script.drop(StealRequest, source=2)
     script.place_master(1, 2)

@@ -1,7 +1,7 @@
 """Scenario 25: the three older ways to hand a group over (E19), each safe, each with its gap.
 
-They go through the same machine as the steal proper. What differs is what their one entry says, if
-they have one, and that an ordinary election follows.
+They use the same machine as the steal proper. They differ in the content of their one entry, if
+they have one, and an ordinary election follows.
 """
 
 from itertools import pairwise
@@ -34,7 +34,7 @@ def longest_pause_ms(script: Script, answered_ns: list[int]) -> float:
 
 
 def moved_under_load(strategy: Strategy) -> tuple[Script, list[Ticket], list[int]]:
-    """A client of the old master writes on while the group moves, one command each 2 ms."""
+    """A client of the old master goes on writing while the group moves, one command every 2 ms."""
     script = begun(strategy)
     script.steal(1)
     tickets: list[Ticket] = []
@@ -53,7 +53,7 @@ def moved_under_load(strategy: Strategy) -> tuple[Script, list[Ticket], list[int
 
 @pytest.mark.parametrize("strategy", Strategy)
 def test_a_move_under_load_costs_no_client_an_error(strategy: Strategy) -> None:
-    """The gap differs, what clients are told does not: commands wait for the new master."""
+    """The gaps differ, but clients notice no difference: commands wait for the new master."""
     script, tickets, _ = moved_under_load(strategy)
     assert script.masters() == [1]
     assert not any(ticket.refused for ticket in tickets)
@@ -64,9 +64,8 @@ def test_a_move_under_load_costs_no_client_an_error(strategy: Strategy) -> None:
 
 
 def test_E19_the_older_the_strategy_the_longer_the_gap() -> None:
-    """One round trip; a second propose with its phase 1; twice the clock margin and an election.
-
-    To wait for the expiry costs no more silence than to move it, only a longer time before."""
+    """One round trip; a second proposal with its phase 1; twice the clock margin and an election.
+    Waiting for the expiry has no longer gap than moving it, only a longer wait before."""
     gaps = {}
     for strategy in Strategy:
         script, _, answered_ns = moved_under_load(strategy)
@@ -90,7 +89,7 @@ def test_the_target_prepares_and_proposes_for_itself(strategy: Strategy) -> None
 
 
 def test_two_proposes_frees_the_lease_for_all_but_calls_the_target() -> None:
-    """The others hold back for their waiting time only: a target that is gone stops nobody."""
+    """The others hold back only for their waiting time: a target that is gone stops nobody."""
     script = begun(Strategy.TWO_PROPOSES)
     began_ns = script.loop.now_ns
     script.steal(1)
@@ -110,13 +109,13 @@ def test_two_proposes_frees_the_lease_for_all_but_calls_the_target() -> None:
 
 @pytest.mark.parametrize("strategy", WAITING)
 def test_a_target_that_dies_gives_the_lease_back_to_its_holder(strategy: Strategy) -> None:
-    """No longer heard, it is not waited for: the master renews if it still can, or is elected."""
+    """Nobody waits for a silent target: the master renews if it still can, or is elected again."""
     script = begun(strategy)
     script.steal(1)
     script.until(lambda: script.replica(0).handing_to == 1)
     script.crash(1)
     script.until(lambda: script.replica(0).handing_to is None)
-    if strategy is Strategy.WAIT_EXPIRY:  # a lease outlives the silence: nobody notices
+    if strategy is Strategy.WAIT_EXPIRY:  # the lease outlives the silence: nobody notices
         assert script.acting(0)
         assert "target not heard" in script.aborts()
         script.wait(2 * TIMING.lease_ns / MS)
@@ -147,7 +146,8 @@ def test_waiting_for_the_expiry_serves_nearly_to_the_end() -> None:
 def test_the_entry_reaches_one_acceptor_and_its_author_crashes(
     strategy: Strategy, keep: int
 ) -> None:
-    """Its fate is open: a rival recovers with it or without it, and one master comes of it."""
+    """Its fate is open: a rival recovers with it or without it, and there is one master in the
+    end."""
     script = begun(strategy)
     lost = script.drop(source=0, target=2, where=is_kind(EntryKind.STEAL))
     script.steal(1)

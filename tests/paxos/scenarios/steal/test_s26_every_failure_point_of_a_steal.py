@@ -1,8 +1,9 @@
-"""Scenario 26: whoever dies at whatever moment of a steal, the group has one master soon, and later
-the right one; the token is free again, and what was acknowledged is there.
+"""Scenario 26: whoever dies at any moment of a steal, the group soon has one master, then the right
+one.
 
-The balancer is the production one: node 2 is the ideal node of group 1 and holds the token, node 0
-is its master, node 1 is a follower. The registry's master is one of them in turn.
+The token is free again, and everything acknowledged is there. The balancer is the production one:
+node 2 is the ideal node of group 1 and holds the token, node 0 is its master, node 1 is a follower.
+Each of them in turn is the registry's master.
 """
 
 from collections.abc import Callable
@@ -89,20 +90,21 @@ def begun_to(script: Script, point: Point) -> None:
 
 
 def is_token_free(script: Script) -> bool:
-    """Given back, or expired: it is then taken over by whoever wants it next."""
+    """It was given back or has expired: the next node that wants it takes it over."""
     token = script.registry(IDEAL).token
     now = script.node(IDEAL).now()
     return token is None or now.wall_ns > token.expires_wall_ns + TOKEN_MARGIN_NS
 
 
 def ends_well(script: Script) -> None:
-    """One master within the bound, then the ideal one; token free; the log goes on everywhere."""
+    """One master within the bound, then the ideal one; the token is free; the log goes on
+    everywhere."""
     script.until(lambda: len(script.masters()) == 1, within_ns=MASTERLESS_NS_MAX)
     script.until(lambda: script.masters() == [IDEAL])
     script.until(lambda: is_token_free(script))
     ticket = script.write(IDEAL, 4)
     script.wait(200)
-    if not ticket.slot:  # number 4 was written before, by another node's client
+    if not ticket.slot:  # number 4 was written earlier, by another node's client
         script.until_acknowledged(script.write(IDEAL, 5))
     script.same_everywhere()
     assert script.replica(MASTER).handing_to is None
@@ -111,8 +113,8 @@ def ends_well(script: Script) -> None:
 @pytest.mark.parametrize("victim", [MASTER, FOLLOWER, IDEAL])
 @pytest.mark.parametrize("point", POINTS)
 def test_a_crash(point: str, victim: int) -> None:
-    """Of the master, a follower, or the ideal node, which is the holder of the token; each comes
-    back a little later, with all that it had not synced lost."""
+    """The master, a follower, or the ideal node, which holds the token, crashes. It comes back a
+    little later without anything it had not synced."""
     script = founded()
     begun_to(script, POINTS[point])
     script.crash(victim, keep=0)
@@ -123,7 +125,8 @@ def test_a_crash(point: str, victim: int) -> None:
 
 @pytest.mark.parametrize("point", POINTS)
 def test_the_registrys_master_crashes(point: str) -> None:
-    """The token is in its log: the next one knows as much, and the watchdogs do the rest."""
+    """The token is in the registry's log: the next master knows it, and the watchdogs do the
+    rest."""
     script = founded(registry=FOLLOWER)
     begun_to(script, POINTS[point])
     script.crash(FOLLOWER, keep=0)
@@ -134,7 +137,7 @@ def test_the_registrys_master_crashes(point: str) -> None:
 
 @pytest.mark.parametrize("point", POINTS)
 def test_the_registrys_group_moves_meanwhile(point: str) -> None:
-    """Its own steal needs no token (a drain): the token survives it, in the log."""
+    """The registry's own steal needs no token (a drain); the token survives it in the log."""
     script = founded(registry=FOLLOWER)
     begun_to(script, POINTS[point])
     assert script.node(FOLLOWER).act(REGISTRY_GROUP, "hand over", script.node(MASTER).me) == ""
@@ -145,7 +148,7 @@ def test_the_registrys_group_moves_meanwhile(point: str) -> None:
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("who", [MASTER, IDEAL])
 def test_a_pause_longer_than_a_lease(point: str, who: int) -> None:
-    """SIGSTOP, then it goes on as if nothing had been: it must notice (R11 to R14)."""
+    """After a SIGSTOP the node goes on as if nothing had happened: it must notice (R11 to R14)."""
     script = founded()
     begun_to(script, POINTS[point])
     script.pause(who, TIMING.lease_ns / MS + 500)
@@ -169,7 +172,7 @@ LOST: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize("what", LOST)
 def test_a_message_is_lost(what: str) -> None:
-    """For half a second; then either it is sent again, or a watchdog ends the cycle."""
+    """It is lost for half a second; then it is sent again, or a watchdog ends the cycle."""
     script = founded()
     where = dict(LOST[what])
     kinds = where.pop("kinds")
@@ -184,7 +187,7 @@ def test_a_message_is_lost(what: str) -> None:
 
 def test_E21_a_notice_that_is_lost_for_good_ends_with_two_renewals() -> None:
     """Or with the deadline, if that is sooner. The group is muted for its cool-down, others could
-    go on, and then it is tried again."""
+    go on, and then the steal is tried again."""
     script = founded()
     lost = script.drop(StealRequest)
     began_ns = script.loop.now_ns
