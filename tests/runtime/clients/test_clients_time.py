@@ -4,6 +4,7 @@ import pytest
 
 from runtime.clients.clients import (
     ANSWER_NOT_READ_S,
+    FAULTS_LOGGED_PER_S,
     HELD_PROGRESS_BYTES,
     REQUEST_NOT_FINISHED_S,
     UNANSWERED_MAX,
