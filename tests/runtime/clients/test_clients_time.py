@@ -9,7 +9,7 @@ from runtime.clients.clients import (
     REQUEST_NOT_FINISHED_S,
     UNANSWERED_MAX,
 )
-from tests.runtime.clients.test_clients import IDLE_S, MIB, Harness
+from tests.runtime.clients.test_clients import IDLE_S, MIB, Harness, closed_by_us, opened
 from tests.runtime.clients.test_clients import harness as harness  # a fixture
 from tests.runtime.doubles import frame, receive
 
