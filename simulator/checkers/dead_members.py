@@ -54,6 +54,8 @@ class MemberWatch(ABC, Generic[NodeT]):
         self._dead: dict[str, _Dead] = {}
         self._gone: set[str] = set()
         self._group: GroupId | None = None
+        self._looks = False
+        """Whether `_look` is due: once every LOOK_NS, or time would count twice (seed 831)."""
         self._listened: tuple[NodeT, int] | None = None
         """Who listened last, in which life."""
         self.watched = self.gone_count = 0
@@ -66,7 +68,8 @@ class MemberWatch(ABC, Generic[NodeT]):
         limit_ms += limit_ms // RATE_SLACK + SLACK_MS
         self._dead[member_id] = _Dead(limit_ms)
         self.watched += 1
-        if len(self._dead) == 1:
+        if not self._looks:
+            self._looks = True
             self._loop.after(LOOK_NS, self._look)
 
     @property
@@ -102,7 +105,8 @@ class MemberWatch(ABC, Generic[NodeT]):
                 dead.waited_ms = dead.kept_ms
 
     def _look(self) -> None:
-        if not self._dead:
+        self._looks = bool(self._dead)
+        if not self._looks:
             return
         self._loop.after(LOOK_NS, self._look)
         listens = self.coordinator()

@@ -37,7 +37,8 @@ class Attempt:
 
 class Sending:
     """One client and one partition. `answered`: whether it asks for answers; without them nothing
-    may be missing between two of one connection, for no refusal is heard of but by its end."""
+    may be missing between two of one connection, for no refusal is heard of but by its end, or a
+    new master has filled a gap with a no-op (`PartitionLogs.silent`)."""
 
     def __init__(
         self,
@@ -71,6 +72,8 @@ class Sending:
         attempt = Attempt(
             sent, build_batch([Record(value + pad)]), connection, self._place, message
         )
+        if not self._answered:
+            self._truth.silent(sent)
         self._truth.produced(sent, attempt.data)
         if self._answered:
             self._truth.gave_up(sent)  # it may well never come to be in the log

@@ -13,13 +13,14 @@ import attrs
 from broker.proposals.commands import (
     DELETE_RECORDS_RESULT,
     RECORDS_RESULT,
+    Command,
     CommandKind,
     parse,
     parse_delete_records,
     parse_fenced,
 )
-from paxos.entry import BeMaster, Control, Entry, Steal
-from paxos.ids import GroupId, NodeId, Now, Slot
+from paxos.entry import BeMaster, Control, Entry, EntryKind, Steal
+from paxos.ids import SLOT_ZERO, GroupId, NodeId, Now, Slot
 from paxos.lease import Lease
 from simulator.checkers.groups import GroupLogs
 from simulator.checkers.orders import Orders
@@ -60,6 +61,10 @@ class Log:
     batches: list[tuple[bytes, Sent]] = attrs.Factory(list)
     last: dict[int, int] = attrs.Factory(dict)
     """Of each client, the greatest number that is in the log."""
+    slots: dict[int, Slot] = attrs.Factory(dict)
+    """Of each client, the slot of its last batch."""
+    slot: Slot = SLOT_ZERO
+    """Of the last batch."""
 
     def bytes_from(self, offset: int) -> int:
         """Of the batches from the one with this offset on."""
@@ -109,9 +114,14 @@ class PartitionLogs:
         (simulator.clients.recreated_topic)."""
         self._given_up: set[tuple[int, int, int]] = set()
         self._failed: set[Sent] = set()
+        self._silent: dict[int, Slot] = {}
+        """Clients that ask for no answers, and the last slot of their partition when they began."""
+        self._no_ops: dict[GroupId, Slot] = {}
+        """The last slot that a new master filled because it found nothing there."""
         self.logs: dict[int, Log] = {}
         """By number of the partition in its topic."""
         self.acknowledged = self.duplicates = self.refused = self.stale = self.fetches = 0
+        self.lost_silently = 0
 
     # -- what clients do ----------------------------------------------------------------------
 
@@ -119,6 +129,14 @@ class PartitionLogs:
         """A client is about to send this batch, for the first time."""
         assert batch[PATCHED_BYTES:] not in self._sent
         self._sent[batch[PATCHED_BYTES:]] = sent
+
+    def silent(self, sent: Sent) -> None:
+        """The client of this batch, which is sent next, asks for no answers. What was in flight
+        with a master that is lost may be missing before what came later: the next master keeps a
+        vote that it finds, and fills a slot before it with a no-op if nobody remembers a vote."""
+        if sent.client not in self._silent:
+            log = self.logs.get(sent.partition)
+            self._silent[sent.client] = SLOT_ZERO if log is None else log.slot
 
     def gave_up(self, sent: Sent) -> None:
         """The client does not want to know any more; the batch may be in the log, or come there."""
@@ -209,13 +227,15 @@ class PartitionLogs:
     def applied(self, group: GroupId, slot: Slot, entry: Entry, results: list[bytes]) -> None:
         """Nobody has applied this slot before; `results` are those of its commands."""
         epoch_then = self._epochs[group].at(slot)
+        if entry.kind == EntryKind.NOOP:
+            self._no_ops[group] = slot
         for command, result in zip(parse(entry.payload()), results, strict=True):
             fenced = command.kind == CommandKind.FENCED
             epoch, inner = parse_fenced(command) if fenced else (epoch_then, command)
             if self._orders.applied(inner, result):
                 continue
             if inner.kind == CommandKind.RECORDS:
-                self._append(inner.uid, inner.body, result)
+                self._append(group, slot, inner, result)
             elif inner.kind == CommandKind.DELETE_RECORDS:
                 self._trim(inner.body, result)
             elif inner.kind == CommandKind.CONSUMER_GROUP:
@@ -235,7 +255,8 @@ class PartitionLogs:
                 self.trims.trimmed(number, start, log.bytes_from(start))
                 log.start = start
 
-    def _append(self, uid: int, batch: memoryview, result: bytes) -> None:
+    def _append(self, group: GroupId, slot: Slot, command: Command, result: bytes) -> None:
+        uid, batch = command.uid, command.body
         error, base, _ = RECORDS_RESULT.unpack(result)
         content = bytes(batch[PATCHED_BYTES:])
         if content in self.elsewhere:
@@ -257,24 +278,33 @@ class PartitionLogs:
             if log.at(base) != (base, content, sent):
                 raise Violation(f"inconsistent-offsets: {sent} is called a duplicate of {base}")
         else:
+            self._check_order(group, log, sent)
             self._append_new(log, sent, base, content)
+            log.slot = log.slots[sent.client] = slot
 
     def _check_there(self, log: Log, sent: Sent) -> None:
         """A writer is told so, and goes on with what comes next."""
         if log.last.get(sent.client, 0) < sent.first:
             raise Violation(f"lost-write: {sent} is called a duplicate, and is not in the log")
 
+    def _check_order(self, group: GroupId, log: Log, sent: Sent) -> None:
+        last = log.last.get(sent.client, 0)
+        if sent.first <= last:
+            raise Violation(f"duplicate: {sent} is appended after {last} of the same client")
+        for number in range(last + 1, sent.first):
+            if (sent.client, sent.partition, number) in self._given_up:
+                continue
+            began, no_op = self._silent.get(sent.client), self._no_ops.get(group, SLOT_ZERO)
+            if began is not None and no_op > log.slots.get(sent.client, began):
+                self.lost_silently += 1
+                continue
+            raise Violation(f"nonmonotonic-send: {sent} is appended, {number} is not")
+
     def _append_new(self, log: Log, sent: Sent, base: int, content: bytes) -> None:
         if base != log.end:
             raise Violation(f"poll-skip: {sent} is given offset {base} after {log.end}")
         if sent in self._failed:
             raise Violation(f"G1a: {sent} was refused for good, and is appended")
-        last = log.last.get(sent.client, 0)
-        if sent.first <= last:
-            raise Violation(f"duplicate: {sent} is appended after {last} of the same client")
-        for number in range(last + 1, sent.first):
-            if (sent.client, sent.partition, number) not in self._given_up:
-                raise Violation(f"nonmonotonic-send: {sent} is appended, {number} is not")
         log.last[sent.client] = sent.first + sent.records - 1
         log.sizes.append(log.written)
         log.written += PATCHED_BYTES + len(content)

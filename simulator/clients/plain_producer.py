@@ -66,7 +66,8 @@ class PlainProducer(KafkaClient):
             self._attempt(lane, lane.unsent.pop(0))
 
     def _attempt(self, lane: _Lane, message: int) -> None:
-        connection = self._caller.connection(lane.target)
+        target = lane.target
+        connection = self._caller.connection(target)
         attempt = lane.sending.attempt(connection, message)
         lane.under_way.append(attempt)
         request = ProduceRequest(
@@ -80,16 +81,18 @@ class PlainProducer(KafkaClient):
         )
 
         def answered(response: AnyResponse) -> None:
-            self._on_answer(lane, attempt, response)
+            self._on_answer(lane, target, attempt, response)
 
-        self._caller.call(lane.target, request, PRODUCE_VERSION, self._timeout_ns, answered)
+        self._caller.call(target, request, PRODUCE_VERSION, self._timeout_ns, answered)
 
-    def _on_answer(self, lane: _Lane, attempt: Attempt, response: AnyResponse) -> None:
+    def _on_answer(self, lane: _Lane, asked: int, attempt: Attempt, response: AnyResponse) -> None:
         lane.under_way.remove(attempt)
         if response is None:
             lane.sending.gone(attempt)
             self._again(lane, attempt)
             lane.target = self._anybody()
+            if lane.target == asked:  # as many failed as there are nodes (whole nodes, 196)
+                lane.target = self._anybody()
             return
         answer = response.responses[0].partition_responses[0]
         if answer.error_code == ErrorCode.NONE:

@@ -20,6 +20,8 @@ THINK_NS: Final = 600 * MS
 TIMEOUT_NS: Final = 2_000 * MS
 TOPIC_CONFIG: Final = 2
 SET: Final = 0
+EVERYWHERE: Final = -1
+"""No partition: of all nodes each can configure the topic."""
 RETENTION_BYTES: Final = "retention.bytes"
 SIZES: Final = (-1, 30_000, 80_000, 200_000)
 """What is kept of a partition; -1: all."""
@@ -31,7 +33,9 @@ class Trimmer(KafkaClient):
     def __init__(self, world: Surroundings, address: int) -> None:
         super().__init__(world, "trimmer", address, START_NS_MAX)
         self._busy = False
-        self._target = self._anybody()
+        self._targets: dict[int, int] = {}
+        """Of each partition, who is asked to delete records of it, and who to configure the topic:
+        the last one that did."""
 
     @property
     def think_ns(self) -> int:
@@ -50,9 +54,10 @@ class Trimmer(KafkaClient):
         request = IncrementalAlterConfigsRequest([resource])
 
         def answered(response: AnyResponse) -> None:
-            self._done(None if response is None else response.responses[0].error_code)
+            error = None if response is None else response.responses[0].error_code
+            self._done(EVERYWHERE, error)
 
-        self._ask(request, 1, answered)
+        self._ask(EVERYWHERE, request, 1, answered)
 
     def _delete_records(self) -> None:
         partition = self._chance.randrange(self._world.options.partitions)
@@ -67,17 +72,19 @@ class Trimmer(KafkaClient):
             row = None if response is None else response.topics[0].partitions[0]
             if row is not None and row.error_code == ErrorCode.NONE:
                 logs.told_start(partition, before, row.low_watermark)
-            self._done(None if row is None else row.error_code)
+            self._done(partition, None if row is None else row.error_code)
 
-        self._ask(request, 2, answered)
+        self._ask(partition, request, 2, answered)
 
-    def _ask(self, request: Request, version: int, answered: Answered) -> None:
+    def _ask(self, partition: int, request: Request, version: int, answered: Answered) -> None:
         self._busy = True
-        self._caller.call(self._target, request, version, TIMEOUT_NS, answered)
+        target = self._targets.get(partition) or self._anybody()
+        self._targets[partition] = target
+        self._caller.call(target, request, version, TIMEOUT_NS, answered)
 
-    def _done(self, error: int | None) -> None:
+    def _done(self, partition: int, error: int | None) -> None:
         self._busy = False
         if error == ErrorCode.NONE:
             self.progress += 1
         else:
-            self._target = self._anybody()
+            self._targets.pop(partition, None)

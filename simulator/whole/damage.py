@@ -21,6 +21,21 @@ from storage.format import SEGMENT_SUFFIX as LOG
 CHECKPOINTS: Final = ".ckpt"
 SECTOR_BYTES: Final = 512
 CLOCK_NODES_MIN: Final = 3
+PAIR: Final = 2
+RESTARTS: Final = frozenset(
+    {
+        Fault.KILL,
+        Fault.POWER,
+        Fault.POWER_ALL,
+        Fault.FULL_DISK,
+        Fault.FAILED_DISK,
+        Fault.STOP,
+        Fault.ROLL,
+        Fault.OTHER_VERSION,
+        Fault.LOST_DIRECTORY,
+        Fault.OLD_DIRECTORY,
+    }
+)
 FAR_MAX: Final = 12
 """A wall clock is off by up to so many margins; or by hours."""
 HOUR_NS: Final = 3_600_000 * MS
@@ -44,7 +59,7 @@ class Damage(Strikes):
     # -- files --------------------------------------------------------------------------------
 
     def _damage(self, host: Host) -> None:
-        if not self._membership.may_lose(host):
+        if not self._membership.may_lose(host) or self._may_be_for_good():
             return
         files = host.disk.keep()
         kinds = [
@@ -66,6 +81,11 @@ class Damage(Strikes):
         length = self._chance.choice((1, 1, 12, SECTOR_BYTES))
         for offset in range(start, min(start + length, written)):
             host.disk.corrupt(name, offset, between(self._chance, 1, 255))
+
+    def _may_be_for_good(self) -> bool:
+        """Of two nodes, one refuses its damaged log when it starts, and the other one, restarted
+        too, waits for its word: which log counts is an operator's decision (seed 515)."""
+        return self._world.options.nodes == PAIR and bool(self._world.options.faults & RESTARTS)
 
     # -- clocks -------------------------------------------------------------------------------
 

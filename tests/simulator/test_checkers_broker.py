@@ -121,6 +121,26 @@ def test_what_was_given_up_may_be_missing(story: Story) -> None:
     story.append(3, 1)
 
 
+def test_without_answers_only_a_lost_master_leaves_a_gap(story: Story) -> None:
+    """It fills with a no-op a slot of which nobody remembers anything (whole nodes, 661)."""
+    no_op = entries.NOOP
+    story.logs.silent(Sent(CLIENT, 0, 1, 1))
+    story.logs.applied(GROUP, Slot(0), no_op, [])  # before it began
+    story.append(1, 0)
+    with noticed("nonmonotonic-send"):
+        story.append(3, 1)
+    story.logs.applied(GROUP, Slot(2), no_op, [])
+    story.append(3, 1)
+    assert story.logs.lost_silently == 1
+
+
+def test_who_asks_for_answers_misses_nothing_because_of_a_no_op(story: Story) -> None:
+    story.append(1, 0)
+    story.logs.applied(GROUP, Slot(2), entries.NOOP, [])
+    with noticed("nonmonotonic-send"):
+        story.append(3, 1)
+
+
 def test_a_refused_batch_that_is_appended(story: Story) -> None:
     story.append(1, 0)
     story.logs.failed(story.made_batch(2))

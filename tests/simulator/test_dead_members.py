@@ -2,13 +2,17 @@
 
 import pytest
 
+from paxos.ids import MS
+from simulator.checkers.dead_members import LOOK_NS, MemberWatch
+from simulator.environment.loop import Loop
 from simulator.environment.options import Workload
+from simulator.environment.violation import Violation
 from simulator.mutants.broker import MOVES, STALLS
 from simulator.swarm import Job, run_world
 
 BROKER = f"workload={Workload.BROKER.value}"
 BOTH = (*MOVES, "stall_every_ns=900000000")
-SEEDS = (0, 2)
+SEEDS, WITH_CRASHES = (0, 2), (1, 3)
 CRASHES = (*MOVES, "faults=CRASH,CUT_MASTER,DOOM", "fault_gap_ns=2000000000")
 
 
@@ -22,7 +26,7 @@ def test_a_dead_member_is_replaced_within_a_session_and_one_grace(
     that die: what counts is only the time in which anybody listened
     (`simulator.checkers.dead_members`)."""
     found = 0
-    for seed in SEEDS:
+    for seed in WITH_CRASHES if settings is CRASHES else SEEDS:
         verdict = run_world(Job(seed, settings=(BROKER, *settings)))
         assert not verdict.failure, verdict.report
         found += verdict.statistics["dead members found out"]
@@ -31,3 +35,26 @@ def test_a_dead_member_is_replaced_within_a_session_and_one_grace(
         else:
             assert verdict.statistics["generations"] > 0
     assert found > 0, "nobody died in any of these worlds"
+
+
+class _Watch(MemberWatch[str]):
+    def coordinator(self) -> str:
+        return "always the same one"
+
+    def life_of(self, node: str) -> int:
+        return 1
+
+
+def test_time_counts_once_whoever_died_before() -> None:
+    """Whole nodes, 831: one was found out, and another died before the next look; from then on each
+    20 ms counted twice."""
+    loop = Loop()
+    watch = _Watch(loop, "readers")
+    watch.died("first", 1_000, 1_000)
+    loop.run_until(LOOK_NS + LOOK_NS // 2)
+    watch.notice("member_gone", "first: left", 1_000)
+    watch.died("second", 1_000, 1_000)
+    limit_ms = (1_000 + 1_000) * 11 // 10 + 500
+    loop.run_until(limit_ms * MS)
+    with pytest.raises(Violation, match="dead-member: second"):
+        loop.run_until((limit_ms + 60) * MS)
