@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from balancer.registry.commands import MergePlacement
 from paxos.ids import MS, GroupId, NodeId
@@ -19,6 +19,14 @@ from simulator.whole.options import Fault, WholeOptions
 START_NS_MAX: Final = 300 * MS
 FIRST_NS: Final = 3_000 * MS
 """The cluster is founded by then, as a rule; some are not."""
+
+
+class Struck(NamedTuple):
+    """What was hurt how, from when to when: a restart or an end that is scheduled counts, too."""
+
+    fault: Fault
+    since_ns: int
+    until_ns: int
 
 
 class Client(Protocol):
@@ -35,6 +43,7 @@ class Hurt(Protocol):
     links: WorldLinks
     nodes: dict[NodeId, Host]
     addresses: list[int]
+    struck: list[Struck]
     healed: bool
 
     @property
@@ -55,6 +64,8 @@ class Strikes(ABC):
         self._world = world
         self._chance = dice(world.options.seed, self.name)
         self._strikes = self._all()
+        self._fault: Fault | None = None
+        """The last one."""
         mine = world.options.faults & self._strikes.keys()
         self._mine = sorted(mine, key=lambda one: one.value)
 
@@ -74,7 +85,15 @@ class Strikes(ABC):
         world.loop.after(gap_ns, self._strike)
         fault = self._chance.choice(self._mine)
         world.statistics[f"fault: {fault.value}"] += 1
+        self._fault = fault
+        self._lasts(world.loop.now_ns)
         self._strikes[fault]()
+
+    def _lasts(self, until_ns: int, fault: Fault | None = None) -> None:
+        """Note how long the last strike, or this fault, goes on."""
+        fault = fault or self._fault
+        if fault is not None:
+            self._world.struck.append(Struck(fault, self._world.loop.now_ns, until_ns))
 
     def heal(self) -> None:  # noqa: B027  (most of it ends by itself)
         """What it has done that does not end by itself."""
@@ -88,7 +107,9 @@ class Strikes(ABC):
             strike(host)
 
     def _soon(self, most_ms: int, act: Callable[[], None]) -> None:
-        self._world.loop.after(between(self._chance, 20, most_ms) * MS, act)
+        after_ns = between(self._chance, 20, most_ms) * MS
+        self._lasts(self._world.loop.now_ns + after_ns)
+        self._world.loop.after(after_ns, act)
 
     def _boot(self, host: Host) -> None:
         if not host.up and not host.retired:
@@ -145,6 +166,7 @@ class Nemesis(Strikes):
         assert host.process is not None
         until_ns = self._world.loop.now_ns + between(self._chance, 100, 5_000) * MS
         self._note("pause", host.me, until_ns)
+        self._lasts(until_ns)
         host.process.stand_still(until_ns)
 
     def _clock(self, host: Host) -> None:

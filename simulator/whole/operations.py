@@ -68,6 +68,7 @@ class Operations(Strikes):
         """It was told to, and has."""
         world = self._world
         world.statistics["nodes stopped"] += 1
+        self._lasts(world.loop.now_ns, Fault.STOP)
         since_ns, alone = self._asked.pop(host.me, (world.loop.now_ns, False))
         took_ns = world.loop.now_ns - since_ns
         if took_ns > STOP_NS_MAX:
@@ -132,12 +133,14 @@ class Operations(Strikes):
         if member is not None:
             self._note("a member is to die", member.address)
             member.doomed_ns = between(self._chance, 100, AWAY_MS_MAX) * MS
+            self._lasts(self._world.loop.now_ns + member.doomed_ns)
 
     def _member_stalls(self) -> None:
         member = self._member()
         if member is not None:
             ns = between(self._chance, 200, 6_000) * MS
             self._note("a member stalls", member.address, ns)
+            self._lasts(self._world.loop.now_ns + ns)
             member.stall(ns)
 
 
@@ -185,6 +188,7 @@ class Moves(Strikes):
         world.statistics["new masters hit"] += 1
         if chance.random() < 0.25:
             self._note("reset at its taking", taker.me)
+            self._lasts(world.loop.now_ns, Fault.CUT_TAKER)
             for stream in [*taker.machine.streams]:
                 stream.incoming.break_off()
                 stream.outgoing.break_off()
@@ -198,4 +202,5 @@ class Moves(Strikes):
         self._note("cut at its taking", taker.me, links)
         world.links.cut.update(links)
         after_ms = between(chance, *CUT_MS)
+        self._lasts(world.loop.now_ns + after_ms * MS, Fault.CUT_TAKER)
         world.loop.after(after_ms * MS, partial(world.links.cut.difference_update, links))

@@ -7,8 +7,10 @@ import attrs
 
 from paxos.ids import MS
 from simulator.environment.dice import between, dice
-from simulator.whole.clients.families import FAMILIES
+from simulator.whole.clients.families import CONSUMERS, FAMILIES
 
+TIGHT_SHARE: Final = 0.2
+"""Of so many worlds clients meet the limits of memory and queues."""
 HEAL_AT: Final = 0.6
 """The part of a world in which faults happen."""
 
@@ -97,6 +99,8 @@ class WholeOptions:
     dead_after_ms: int
     families: tuple[str, ...] = ()
     """Producers that behave as well-known ones do (simulator.whole.clients.families)."""
+    readers: tuple[str, ...] = ()
+    """Consumers that behave as well-known ones do, without a group."""
     liars: int = 0
     vandals: int = 0
     """Clients whose batches cannot be read."""
@@ -130,7 +134,7 @@ def draw(seed: int) -> WholeOptions:
     nodes = d.choice((1, 2, 3, 3, 3, 3, 4, 5, 5, 7, 9))
     share = d.choice((0.0, 0.15, 0.4, 0.7))
     slow = d.random() < 0.3
-    kinds = dice(seed, "families")
+    kinds, reading = dice(seed, "families"), dice(seed, "readers")
     return WholeOptions(
         seed=seed,
         nodes=nodes,
@@ -164,6 +168,8 @@ def draw(seed: int) -> WholeOptions:
         replace_after_s=later.choice((5, 20, 600)),
         dead_after_ms=later.choice((2_000, 5_000)),
         families=tuple(kinds.sample(sorted(FAMILIES), kinds.choice((0, 1, 1, 2, 2, 3)))),
+        readers=tuple(reading.sample(CONSUMERS, reading.choice((0, 0, 1, 1, 2)))),
         liars=kinds.choice((0, 0, 1)),
+        tight=dice(seed, "tight").random() < TIGHT_SHARE,
         patience_ms=dice(seed, "patience").choice((1_500, 1_500, 5_000)),
     )

@@ -23,27 +23,39 @@ from simulator.whole.checkers.contact import Contact
 from simulator.whole.checkers.figures import Figures
 from simulator.whole.host import Host
 from simulator.whole.links import WorldLinks
+from simulator.whole.nemesis import Struck
 from simulator.whole.options import FIRST, Fault, WholeOptions
 
 LOOK_NS: Final = 200 * MS
-CLIENT_NS: Final = 7_000 * MS
-"""Requests that are not answered, pauses, and other nodes that are asked in vain."""
 VAIN_NS: Final = 2_000 * MS
 """For each node that is hurt: it is asked in vain."""
 HEALED_NS: Final = 6_000 * MS
-"""The same, once everybody is ready again."""
+"""Where nothing hurts: requests that are not answered, pauses, other nodes that are asked in vain,
+and one lease."""
+ECHO_NS: Final = 10_000 * MS
+"""So long what a fault has done to connections may go on after its end."""
 TOLD_S: Final = 3
 """Shorter holes are not counted."""
 ONE_READ_BYTES: Final = 256 * 1024
 """What comes with one read from a socket is taken, whatever the bound is."""
 STARVED_NS: Final = 12_000 * MS
-COUNTED: Final = frozenset(FIRST) | {
-    Fault.MEMBER_DIES,
-    Fault.MEMBER_STALLS,
-    Fault.STOP,
-    Fault.CUT_TAKER,
+_LOST_MASTER: Final = 2, 7_000 * MS
+"""Its lease ends, somebody else is elected, and perhaps not at once."""
+_MOVED_MASTER: Final = 1, 7_000 * MS
+_NOTHING: Final = 1, HEALED_NS
+BOUNDS: Final[Mapping[Fault, tuple[int, int]]] = {
+    **dict.fromkeys(FIRST, _LOST_MASTER),
+    Fault.CUT_TAKER: _LOST_MASTER,
+    Fault.STOP: _MOVED_MASTER,
+    Fault.PLACES: _MOVED_MASTER,
+    Fault.RESET: _MOVED_MASTER,
+    Fault.CLOCK: _NOTHING,
+    Fault.MEMBER_DIES: _NOTHING,
+    Fault.MEMBER_STALLS: _NOTHING,
 }
-"""Worlds with other faults have holes of other causes: members that change, logs that are lost."""
+"""By fault: so many leases, and so long beside, may a partition go without an acknowledgement that
+a healthy and connected majority could give. Worlds with other faults have holes of other causes:
+members that change, logs that are lost."""
 
 
 class Client(Protocol):
@@ -61,6 +73,9 @@ class Watched(Protocol):
     partition_logs: PartitionLogs
     healed_ns: int | None
     quiet: bool
+
+    @property
+    def struck(self) -> Sequence[Struck]: ...
 
     @property
     def clients(self) -> Sequence[Client]: ...
@@ -86,7 +101,7 @@ class Watch:
         self._last = "none"
         self.longest_ns = 0
         """Of all holes."""
-        self._counts_holes = world.options.faults <= COUNTED
+        self._counts_holes = world.options.faults <= BOUNDS.keys()
         self._contact, self.figures = Contact(world), Figures(world)
 
     def start(self) -> None:
@@ -120,7 +135,6 @@ class Watch:
 
     def _look_for_holes(self) -> None:
         world, now = self._world, self._world.loop.now_ns
-        lease_ns = world.options.lease_ms * MS
         for number, log in world.partition_logs.logs.items():
             able, bad = self._able(number)
             hole = self._holes.get(number)
@@ -134,14 +148,25 @@ class Watch:
             if waited_ns // 1_000_000_000 >= max(TOLD_S, hole.told_s + 1):
                 hole.told_s = waited_ns // 1_000_000_000
                 world.statistics[f"holes of {hole.told_s} s after: {self._last}"] += 1
-            most_ns = 2 * lease_ns + CLIENT_NS + bad * VAIN_NS
-            if world.healed_ns is not None:
-                most_ns = lease_ns + HEALED_NS
+            most_ns, kinds = self._bound(hole.since_ns, bad)
             if waited_ns > most_ns:
                 raise Violation(
                     f"hole: partition {number} has had nothing for {waited_ns / 1e9:.1f} s, "
-                    f"though {sorted(able)} could; last: {self._last}"
+                    f"though {sorted(able)} could; {kinds} may cost {most_ns / 1e9:.1f} s"
                 )
+
+    def _bound(self, since_ns: int, bad: int) -> tuple[int, str]:
+        """How long a hole that began then may be, and the faults that make it so long."""
+        world = self._world
+        kinds: set[Fault] = set()
+        if world.healed_ns is None:
+            kinds = {one.fault for one in world.struck if one.until_ns + ECHO_NS >= since_ns}
+        lease_ns = world.options.lease_ms * MS
+        allowed = {kind: BOUNDS[kind][0] * lease_ns + BOUNDS[kind][1] for kind in kinds}
+        most_ns = max([_NOTHING[0] * lease_ns + _NOTHING[1], *allowed.values()])
+        names = sorted(kind.name for kind, ns in allowed.items() if ns == most_ns)
+        vain_ns = bad * VAIN_NS if world.healed_ns is None else 0
+        return most_ns + vain_ns, ", ".join(names) or "nothing that was done"
 
     def _able(self, partition: int) -> tuple[frozenset[NodeId], int]:
         """A majority of its group that could go on, empty if there is none; and how many nodes

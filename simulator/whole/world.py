@@ -52,6 +52,7 @@ from simulator.environment.loop import Loop
 from simulator.environment.trace import Trace
 from simulator.environment.violation import Violation
 from simulator.whole.calls import StreamCalls
+from simulator.whole.clients.consuming import FamilyConsumer
 from simulator.whole.clients.liar import Liar
 from simulator.whole.clients.namer import Namer
 from simulator.whole.clients.producing import FamilyProducer
@@ -64,7 +65,7 @@ from simulator.whole.host import HTTP_PORT, KAFKA_PORT, PEER_PORT, Host, is_of_d
 from simulator.whole.links import WorldLinks
 from simulator.whole.machine import Lan
 from simulator.whole.membership import Membership
-from simulator.whole.nemesis import Nemesis
+from simulator.whole.nemesis import Nemesis, Struck
 from simulator.whole.operations import Moves, Operations
 from simulator.whole.options import Fault, WholeOptions
 from simulator.whole.strikes.machines import Machines
@@ -74,7 +75,7 @@ from storage.errors import DirectoryRefused, DiskFull, StorageError, StorageFail
 CLUSTER: Final = "simulated"
 ADMIN, READER, PRODUCERS, MEMBERS, WRITERS = 100, 101, 110, 120, 130
 OPERATORS, PIPELINERS, REBORN, TRIMMER, KEYED = 140, 160, 102, 103, 104
-OF_FAMILIES, LIARS, VANDALS, SQUATTERS, NAMERS = 180, 190, 192, 194, 196
+OF_FAMILIES, LIARS, VANDALS, SQUATTERS, NAMERS, READING = 180, 190, 192, 194, 196, 200
 LATE_NS: Final = 15_000 * MS
 """So long what a client sent may be held by a link, or a stopped process, and come then."""
 RESTART_NS: Final = 500 * MS
@@ -83,6 +84,10 @@ QUIET_NS: Final = 5_000 * MS
 TOLD_NS: Final = 1_500 * MS
 """What was chosen so long ago every member has applied."""
 PROGRESS_MIN: Final = 3
+PROGRESS_NS: Final = 10_000 * MS
+"""In short worlds, clients have so long for that: a third of the world is a few thoughts of theirs.
+(What is `starved` or a `hole` is found meanwhile.)"""
+LOOK_NS: Final = 500 * MS
 OF_DAMAGE: Final = ("UnreadableError", "ColdDamaged")
 KIB, MIB = 1 << 10, 1 << 20
 TIGHT: Final = {
@@ -133,6 +138,7 @@ class World:
         self.wrong: Violation | None = None
         self.healed = self.quiet = False
         self.healed_ns: int | None = None
+        self.struck: list[Struck] = []
         self.proofs: dict[int, tuple[int, int, int]] = {}
         self.admin = Admin(self, ADMIN)  # type: ignore[arg-type]
         self.clients: Sequence[AnyClient] = self._clients()
@@ -185,6 +191,10 @@ class World:
             *(
                 FamilyProducer(world, OF_FAMILIES + number, family)
                 for number, family in enumerate(options.families)
+            ),
+            *(
+                FamilyConsumer(world, READING + number, family)
+                for number, family in enumerate(options.readers)
             ),
             *(Liar(world, LIARS + number) for number in range(options.liars)),
             *(Vandal(world, VANDALS + number) for number in range(options.vandals)),
@@ -350,7 +360,10 @@ class World:
         floors = [self.partition_logs.floor(number) for number in range(options.partitions)]
         self.healed_ns = loop.now_ns
         self._until(loop.now_ns + options.duration_ns // 3)
-        self._check_progress(before, floors)
+        while loop.now_ns < self.healed_ns + PROGRESS_NS and self._lacks(before, floors):
+            self._until(loop.now_ns + LOOK_NS)
+        if lacks := self._lacks(before, floors):
+            raise Violation(f"I10: {lacks}")
         self.quiet = True
         for client in self.clients:
             client.stopped = True
@@ -381,16 +394,18 @@ class World:
             if why:
                 raise Violation(f"I10: node {host.me} is not ready after the heal: {why}")
 
-    def _check_progress(self, before: list[int], floors: list[int]) -> None:
+    def _lacks(self, before: list[int], floors: list[int]) -> str:
+        """What has not got on since everybody is ready, or ""."""
         steps = Counter({type(client).__name__: 0 for client in self.clients})
         for client, then in zip(self.clients, before, strict=True):
             steps[type(client).__name__] += client.progress - then
         for kind, made in steps.items():
             if made < PROGRESS_MIN:
-                raise Violation(f"I10: the {kind}s made {made} steps after everything healed")
+                return f"the {kind}s made {made} steps after everything healed"
         for number, floor in enumerate(floors):
             if self.partition_logs.floor(number) == floor:
-                raise Violation(f"I10: nothing was acknowledged in partition {number} any more")
+                return f"nothing was acknowledged in partition {number} any more"
+        return ""
 
     def _check_copies(self, due: dict[GroupId, int]) -> None:
         """Every member has applied everything but the latest."""

@@ -40,6 +40,8 @@ _COMMON: Final = frozenset(
 class Family:
     produce_version: int = 10
     fetch_version: int = 12
+    list_version: int = 7
+    """Of ListOffsets, by which it finds where a log begins."""
     metadata_version: int = 13
     acks: int = -1
     idempotent: bool = False
@@ -77,7 +79,7 @@ class Family:
     bumps_epoch: bool = False
     """What becomes of an id whose batch was given up: the next epoch, or a new id is asked for."""
     sessions: bool = False
-    """Whether it asks for a fetch session (KIP-227)."""
+    """Whether a consumer asks for a fetch session (KIP-227)."""
 
 
 _LIBRDKAFKA: Final = Family(in_flight_max=1_000_000, back_off_ns=(100 * MS, 1_000 * MS))
@@ -85,11 +87,14 @@ _LIBRDKAFKA_OLD: Final = attrs.evolve(
     _LIBRDKAFKA,
     produce_version=7,
     fetch_version=11,
+    list_version=2,
     metadata_version=4,
     takes_hints=False,
     rebootstraps=False,
 )
 _JAVA: Final = Family(
+    fetch_version=16,
+    list_version=10,
     in_flight_max=5,
     many_partitions=True,
     asks=Asks.LEAST_LOADED,
@@ -101,6 +106,7 @@ _JAVA: Final = Family(
 _KAFKAJS: Final = Family(
     produce_version=7,
     fetch_version=11,
+    list_version=3,
     metadata_version=6,
     in_flight_max=1,
     many_partitions=True,
@@ -128,3 +134,6 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "kafkajs acks=0": attrs.evolve(_KAFKAJS, acks=0),
 }
 """By name. kafkajs with sequences never gives up: it would use their numbers again."""
+
+CONSUMERS: Final = ("librdkafka", "librdkafka 2.0", "java", "kafkajs")
+"""Families that read: the others of a language differ from it in what they produce only."""

@@ -35,6 +35,8 @@ def small(seed: int, **changes: object) -> WholeOptions:
         reborn=False,
         trimmed=False,
         compacted=False,
+        readers=(),
+        tight=False,
     )
     return attrs.evolve(draw(seed), **{**usual, **changes})
 

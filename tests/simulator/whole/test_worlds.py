@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import attrs
 import pytest
 
 from paxos.ids import MS
@@ -32,14 +33,16 @@ def test_worlds_are_clean(seed: int, faults: set[Fault]) -> None:
     assert sum(count for name, count in verdict.statistics.items() if "fault:" in name) > 3
 
 
-@pytest.mark.parametrize("seed", [289, 673, 880])
+@pytest.mark.parametrize("seed", [289, 673, 880, 316])
 def test_worlds_that_once_failed_are_clean(seed: int) -> None:
     """289: of two, one votes again and is no second copy yet. 673: a node that is down has the only
     copy of a Paxos group, and nobody who answers is a member. 880: the scrubber takes what a hung
-    disk has not written yet for damage."""
-    verdict = run_world(draw(seed))
+    disk has not written yet for damage. 316: who was just added learns too late, and knows no
+    master. Readers and low limits came later."""
+    verdict = run_world(attrs.evolve(draw(seed), readers=(), tight=False))
     assert not verdict.failure, f"{verdict.failure}\n{verdict.report}"
-    assert verdict.statistics["directories lost"] or seed == 673, "it is not given away any more"
+    lost = verdict.statistics["directories lost"]
+    assert lost or seed in (673, 316), "it is not given away any more"
 
 
 def test_a_seed_is_one_world_in_every_process() -> None:
