@@ -114,8 +114,8 @@ bench-spark: .venv/spark.stamp
 bench-spark-write: .venv/product.stamp
 	$(RUN) -m benchmarks.studies.spark_write $(ARGS)
 
-# The tests that start real node processes and hurt them, in full dose (docs/exam.md): about an hour.
-# `make test` has all of them, the long ones as a taste. ARGS="-k crash" chooses.
+# The tests that start real node processes and hurt them, in full (docs/exam.md): about an hour.
+# `make test` runs a short form of the long ones. ARGS="-k crash" chooses.
 faults: setup
 	EXAM=full $(RUN) -m pytest -m cluster -v -o faulthandler_timeout=1800 $(ARGS)
 

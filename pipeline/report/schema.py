@@ -43,9 +43,9 @@ LOAD: Final[Mapping[str, Column]] = {
     "rate": Column("double", "messages a second intended; 0: the next when one is done"),
     "connections": Column("bigint", "of the client"),
     "in_flight": Column("bigint", "requests outstanding on each, closed loop", needed=False),
-    "window_from_ns": Column("bigint", "what was before this is warm-up"),
-    "window_to_ns": Column("bigint", "what was after this is the end of the load"),
-    "others_share": Column("double", "of the machine, neither nodes nor client", needed=False),
+    "window_from_ns": Column("bigint", "everything before it is warm-up"),
+    "window_to_ns": Column("bigint", "everything after it is the end of the load"),
+    "others_share": Column("double", "share of the machine that others took", needed=False),
 }  # fmt: skip
 """The same in all rows of a load."""
 
@@ -54,12 +54,12 @@ SAMPLES: Final[Mapping[str, Column]] = {
     "side": Column("string", "`produce`: acknowledged; `fetch`: read by a consumer"),
     "connection": Column("bigint", "which one", needed=False),
     "intended_ns": Column("bigint", "when it was due; empty in a closed loop", needed=False),
-    "start_ns": Column("bigint", "when it was sent; of a batch: the look before"),
-    "end_ns": Column("bigint", "when the answer, or the message, was there"),
+    "start_ns": Column("bigint", "when it was sent; of a batch: the look before it"),
+    "end_ns": Column("bigint", "when the answer, or the message, arrived"),
     "latency_ns": Column("bigint", "intended (else start) to end; empty for a batch", needed=False),
     "records": Column("bigint", "messages acknowledged or read, or that failed"),
     "bytes": Column("bigint", "of their values"),
-    "ok": Column("boolean", "false: refused, or nobody knows what has become of it"),
+    "ok": Column("boolean", "false: refused, or its outcome is unknown"),
     "error": Column("string", "why not", needed=False),
 }  # fmt: skip
 
@@ -72,7 +72,7 @@ MOVES: Final[Mapping[str, Column]] = {
     "rate": Column("double", "messages a second that were intended"),
     "grace_ms": Column("double", "how long the old master went on forwarding"),
     "move": Column("bigint", "number of the move within the load"),
-    "first_contact": Column("boolean", "true: clients met nodes for the first time; told apart"),
+    "first_contact": Column("boolean", "clients met nodes for the first time; reported apart"),
     "source": Column("bigint", "the node that was master"),
     "target": Column("bigint", "the node that is"),
     "quiet_from_ns": Column("bigint", "the quiet interval before the move begins"),
@@ -80,8 +80,8 @@ MOVES: Final[Mapping[str, Column]] = {
     "handover_from_ns": Column("bigint", "the old master freezes the group"),
     "handover_to_ns": Column("bigint", "a little after the new one acts"),
     "redirect_from_ns": Column("bigint", "clients are sent to the new one"),
-    "redirect_to_ns": Column("bigint", "a little after the old one has ceased to forward"),
-    "phases_ms": Column("map<string,double>", "the nodes' own account", needed=False),
+    "redirect_to_ns": Column("bigint", "a little after the old one has stopped forwarding"),
+    "phases_ms": Column("map<string,double>", "phases as the nodes measured them", needed=False),
 }  # fmt: skip
 
 COLUMNS: Final[Mapping[str, Mapping[str, Column]]] = {"samples": SAMPLES, "moves": MOVES}

@@ -71,7 +71,7 @@ class ListenSection:
         default=None,
         validator=attrs.validators.optional(attrs.validators.instance_of(Address)),
         metadata={
-            "doc": "the address told to clients, if it is not listen.kafka",
+            "doc": "the address that clients get, if it is not listen.kafka",
             "parse": parse_optional_address,
         },
     )
@@ -144,7 +144,7 @@ class GroupsSection:
         default="",
         validator=_check_founders,
         metadata={
-            "doc": 'the nodes the cluster began with, for ever: "1,2,3"; else all of [peers]',
+            "doc": 'the nodes the cluster began with, for ever: "1,2,3"; if empty, all of [peers]',
             "parse": parse_node_list,
         },
     )
@@ -185,24 +185,24 @@ class LeaseSection:
 class PaxosSection:
     SECTION: ClassVar = "paxos"
     window: int = int_field(
-        8, 1, WINDOW_MAX - 1, "slots a master may have under way at once in one Paxos group"
+        8, 1, WINDOW_MAX - 1, "slots a master may have in flight at once in one Paxos group"
     )
     entry_bytes_max: int = int_field(
-        1 * MIB, 1 * KIB, ENTRY_BYTES_MAX, "batching stops here; one larger request goes alone"
+        1 * MIB, 1 * KIB, ENTRY_BYTES_MAX, "batching stops here; a larger request is proposed alone"
     )
     batch_wait_ms: int = int_field(
-        0, 0, 1000, "how long commands may wait for company while entries are under way"
+        0, 0, 1000, "how long commands may wait for others while entries are in flight"
     )
     batch_bytes_min: int = int_field(
-        64 * KIB, 1, ENTRY_BYTES_MAX, "so many bytes of commands are company enough to go at once"
+        64 * KIB, 1, ENTRY_BYTES_MAX, "this many bytes of waiting commands are proposed at once"
     )
     gather_ms: int = int_field(
-        1, 0, 3, "how long answered clients have to ask again, at least; 0: none waits"
+        1, 0, 3, "group commit: how long answered clients have to ask again, at least; 0: off"
     )
     retransmit_ms: int = int_field(400, 5, 60_000, "when an unanswered message is sent again")
     drain_ms: int = int_field(200, 1, 60_000, "how long a steal may wait for the window to empty")
     steal_settle_ms: int = int_field(
-        500, 10, 60_000, "after this a Steal of unknown fate is closed"
+        500, 10, 60_000, "after this a Steal with an unknown outcome is closed"
     )
     election_backoff_ms_min: int = int_field(
         20, 1, 60_000, "shortest wait before trying an election"
@@ -233,13 +233,13 @@ class StorageSection:
     durability: str = choice_field(
         "fsync",
         ("fsync", "unsafe-none"),
-        "unsafe-none acknowledges what a power cut or a kernel crash may take back",
+        "unsafe-none acknowledges data that a power cut or a kernel crash may lose",
     )
     segment_bytes: int = int_field(
         64 * MIB, 1 * MIB, 1024 * MIB, "size of one write-ahead log file"
     )
     low_water_bytes: int = int_field(
-        64 * MIB, 0, 1 << 50, "with less free space clients' writes are refused, retriably"
+        64 * MIB, 0, 1 << 50, "with less free space, clients' writes get a retriable error"
     )
     reserve_bytes: int = int_field(
         32 * MIB, 0, 1 << 40, "held back in a file, for elections while the disk is full"
@@ -248,34 +248,37 @@ class StorageSection:
         8 * MIB, 0, 1 << 40, "how fast cold data is read again to find damage; 0: never"
     )
     scrub_every_s: int = int_field(
-        3600, 1, 365 * 24 * 3600, "a new pass over all data begins so long after the last one"
+        3600, 1, 365 * 24 * 3600, "a new pass over all data begins this long after the last one"
     )
     checkpoint_bytes: int = int_field(
         256 * MIB,
         64 * KIB,
         1 << 40,
-        "logged between two checkpoints of a Paxos group: what a start reads",
+        "logged between two checkpoints of a Paxos group; a start reads that much",
     )
     checkpoint_records: int = int_field(
-        200_000, 100, 1 << 40, "the same in records of the log; what comes first counts"
+        200_000, 100, 1 << 40, "the same in records of the log; the first limit reached counts"
     )
     log_bytes: int = int_field(
         512 * MIB,
         2 * MIB,
         1 << 50,
-        "log kept for peers that were away; older data is moved out of it",
+        "log kept for peers that were away; older data is tiered",
     )
     settle_bytes_per_s: int = int_field(
         64 * MIB,
         0,
         1 << 40,
-        "how fast data is moved out of it: less where it can wait, more if need be; 0: no limit",
+        "how fast data is tiered: slower if it can wait, faster if needed; 0: no limit",
     )
     compact_check_ms: int = int_field(
-        15_000, 10, DAY_MS, "how often compacted topics are looked at; as fast as settling"
+        15_000,
+        10,
+        DAY_MS,
+        "how often compacted topics are checked; compaction is as fast as tiering",
     )
     data_bytes_max: int = int_field(
-        0, 0, 1 << 50, "as if the disk were no larger for this node's directory; 0: all of it"
+        0, 0, 1 << 50, "the most disk space for this node's directory; 0: all of the disk"
     )
 
     def __attrs_post_init__(self) -> None:
@@ -297,13 +300,15 @@ class StorageSection:
 class BalancerSection:
     SECTION: ClassVar = "balancer"
     enabled: bool = bool_field(True, "whether this node steals masters that belong to it")
-    interval_ms: int = int_field(200, 10, DAY_MS, "how often the placement is looked at")
+    interval_ms: int = int_field(200, 10, DAY_MS, "how often the placement is checked")
     pause_between_steals_ms: int = int_field(
-        100, 0, DAY_MS, "rest between two steals in the cluster"
+        100, 0, DAY_MS, "pause between two steals in the cluster"
     )
-    steal_deadline_ms: int = int_field(2000, 50, DAY_MS, "a steal that takes longer is given up")
+    steal_deadline_ms: int = int_field(2000, 50, DAY_MS, "a steal that takes longer is abandoned")
     token_ms: int = int_field(5000, 100, DAY_MS, "how long the right to steal is lent to a node")
-    hold_down_ms: int = int_field(3000, 0, DAY_MS, "a node that has just started is no target yet")
+    hold_down_ms: int = int_field(
+        3000, 0, DAY_MS, "a node that has just started is not a target for this long"
+    )
     mute_ms: int = int_field(
         5000, 0, DAY_MS, "a Paxos group whose steal failed is left alone for this long"
     )
@@ -311,22 +316,24 @@ class BalancerSection:
         15_000, 100, DAY_MS, "a node gone for longer loses its Paxos groups"
     )
     replace_after_s: int = int_field(
-        600, 1, 365 * 24 * 3600, "what a node had that is gone for longer is copied to others"
+        600, 1, 365 * 24 * 3600, "if a node is gone for longer, its data is copied to others"
     )
-    replica_moves_max: int = int_field(4, 1, 64, "Paxos groups whose members change at once")
-    load_interval_ms: int = int_field(5000, 0, DAY_MS, "between two reports of load; 0: none")
+    replica_moves_max: int = int_field(4, 1, 64, "how many Paxos groups change members at once")
+    load_interval_ms: int = int_field(5000, 0, DAY_MS, "time between two load reports; 0: none")
     uneven_for_ms: int = int_field(
-        20_000, 0, DAY_MS, "by weight: so long a node is above its share before a plan is made"
+        20_000, 0, DAY_MS, "by weight: how long a node is above its share before a plan is made"
     )
     uneven_pause_ms: int = int_field(
-        60_000, 0, DAY_MS, "by weight: between two plans that are made only for evenness"
+        60_000, 0, DAY_MS, "by weight: time between two plans that are only made for evenness"
     )
-    forward_grace_ms: int = int_field(1000, 0, DAY_MS, "an old master still forwards for this long")
-    progress_wait_ms: int = int_field(50, 0, 10_000, "a steal waits so long for consumers' reports")
+    forward_grace_ms: int = int_field(1000, 0, DAY_MS, "how long an old master still forwards")
+    progress_wait_ms: int = int_field(
+        50, 0, 10_000, "how long a steal waits for consumers' reports"
+    )
     strategy: str = choice_field(
         Strategy.DELEGATE.value,
         tuple(one.value for one in Strategy),
-        "how this node gives a master away: handoff.md; all but the default are for comparison",
+        "how this node hands a master over: handoff.md; all but the default are for comparison",
     )
 
     def __attrs_post_init__(self) -> None:
@@ -345,10 +352,10 @@ class BalancerSection:
 class CatchupSection:
     SECTION: ClassVar = "catchup"
     bytes_per_s: int = int_field(
-        100_000_000, 0, 1 << 40, "what the disk and the link to a peer can do; 0: no limit"
+        100_000_000, 0, 1 << 40, "bandwidth of the disk and of the link to a peer; 0: no limit"
     )
     share_percent: int = int_field(
-        30, 1, 100, "how much of that a node that was away, or one that helps it, may use"
+        30, 1, 100, "the share of it that a returning node, or one that helps it, may use"
     )
 
 
@@ -357,22 +364,22 @@ class BrokerSection:
     SECTION: ClassVar = "broker"
     auto_create_topics: bool = bool_field(False, "create a topic when a client asks for it by name")
     default_partitions: int = int_field(
-        12, 1, TOPIC_PARTITIONS_MAX, "partitions of a topic that does not say"
+        12, 1, TOPIC_PARTITIONS_MAX, "partitions of a topic that is created without a number"
     )
     default_replication: int = int_field(
         3,
         1,
         CONFIG_MEMBERS_MAX,
-        "copies of a topic's data in a cluster that is older than groups.replicas",
+        "copies of a topic's data in a cluster created before groups.replicas existed",
     )
     retention_ms: int = int_field(
         7 * DAY_MS,
         -1,
         1 << 62,
-        "how long records are kept where a topic does not say; -1: for ever",
+        "how long records are kept if the topic has no setting; -1: for ever",
     )
     retention_bytes: int = int_field(
-        -1, -1, 1 << 62, "how much of a partition is kept where a topic does not say; -1: all"
+        -1, -1, 1 << 62, "how much of a partition is kept if the topic has no setting; -1: all"
     )
     group_initial_rebalance_delay_ms: int = int_field(
         100, 0, 60_000, "a new consumer group waits this long for more members"
@@ -395,7 +402,7 @@ class LimitsSection:
         500, 1, 1_000_000, "client connections from one address"
     )
     connections_per_ip_per_s: int = int_field(
-        500, 1, 1_000_000, "connections that one address may open a second, twice as many at once"
+        500, 1, 1_000_000, "connections that one address may open per second; twice as many at once"
     )
     frame_bytes_max: int = int_field(
         16 * MIB,
@@ -411,7 +418,7 @@ class LimitsSection:
         "produced and not yet chosen; above it, and above 4 MiB, sockets are not read",
     )
     pending_bytes_per_node: int = int_field(
-        128 * MIB, 64 * KIB, 1 << 40, "all requests under way, from their first byte on"
+        128 * MIB, 64 * KIB, 1 << 40, "all requests in progress, from their first byte on"
     )
     answer_bytes_per_node: int = int_field(
         128 * MIB, 1 * MIB, 1 << 40, "answers that clients have not read yet"
@@ -439,7 +446,7 @@ class LimitsSection:
 class LogSection:
     SECTION: ClassVar = "log"
     level: str = choice_field(
-        "info", ("debug", "info", "warning", "error"), "the least to be logged"
+        "info", ("debug", "info", "warning", "error"), "the lowest level that is logged"
     )
 
 
