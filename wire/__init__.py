@@ -1,6 +1,6 @@
-"""The Kafka protocol, without I/O. `codec/` declares messages and compiles codecs of them,
-`messages/` has the messages, `records/` batches and what is in them. Here: the table of APIs,
-framing, errors.
+"""The Kafka protocol, without I/O. `codec/` declares messages and compiles their codecs,
+`messages/` has the messages, `records/` record batches and their contents. The modules here are the
+table of APIs, framing and errors.
 
 Read first: `codec/schema.py`, `apis.py`, `records/batch.py`.
 """

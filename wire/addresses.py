@@ -1,4 +1,4 @@
-"""Broker addresses, as users write them: `host:port,host:port`; an IPv6 address in brackets."""
+"""Broker addresses as users write them: `host:port,host:port`, with IPv6 addresses in brackets."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -8,10 +8,10 @@ PORT_END: Final = 65536
 
 
 def parse_addresses(text: str | Iterable[str]) -> tuple[tuple[str, int], ...]:
-    """The addresses in a list, in its order; where no port is given it is Kafka's.
+    """Parse a list of addresses, in order; the port defaults to Kafka's.
 
     Raises:
-        ValueError: if one is no address, or there is none.
+        ValueError: one of them is not an address, or there is none.
     """
     words = text.split(",") if isinstance(text, str) else list(text)
     found = []
@@ -19,7 +19,7 @@ def parse_addresses(text: str | Iterable[str]) -> tuple[tuple[str, int], ...]:
         bare = word.endswith("]") or ":" not in word
         host, _, port = (word, "", str(PORT)) if bare else word.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < PORT_END:
-            raise ValueError(f"'{word}' is no address")
+            raise ValueError(f"'{word}' is not an address")
         found.append((host.strip("[]"), int(port)))
     if not found:
         raise ValueError("no bootstrap address")

@@ -1,10 +1,11 @@
-"""The table of APIs, and whole frames: header plus body, either way, for either side.
+"""The table of APIs, and whole frames (header and body): encoding and decoding, for clients and
+brokers.
 
-A frame is what follows the 4-byte length prefix. What is encoded here INCLUDES that prefix, as a
-list of buffers to be sent one after the other; what is decoded here comes without it, from
-`wire.framing`. Header versions: a request has header 1, or 2 where the API version is flexible
-(KIP-482), and its client id is never compact; a response has header 0, or 1 where flexible, except
-ApiVersions, whose response always has header 0.
+A frame is what follows the 4-byte length prefix. Encoders here INCLUDE that prefix and return a
+list of buffers to be sent in order; decoders here expect frames without it, from `wire.framing`.
+Header versions: a request has header 1, or 2 if the API version is flexible (KIP-482), and its
+client id is never compact. A response has header 0, or 1 if flexible, except that the response of
+ApiVersions always has header 0.
 """
 
 import struct
@@ -342,7 +343,7 @@ _CLIENT_ROWS: Final = (
 
 APIS: Final[dict[int, Api]] = {int(row.key): row for row in _ROWS}
 CLIENT_APIS: Final[dict[int, Api]] = {int(row.key): row for row in _CLIENT_ROWS}
-"""What only clients of ours send, to brokers that are not: no node decodes these requests."""
+"""APIs that only our clients use, with other brokers: no node decodes these requests."""
 _API_OF_REQUEST: Final[dict[type, Api]] = {row.request: row for row in (*_ROWS, *_CLIENT_ROWS)}
 
 
@@ -357,7 +358,7 @@ class RequestHeader(NamedTuple):
 
 
 class UnsupportedVersion(NamedTuple):
-    """A request that we know how to answer only with a refusal; see `encode_unsupported`."""
+    """A request of a version that we do not accept; `encode_unsupported` answers it."""
 
     api_key: int
     api_version: int
@@ -374,7 +375,7 @@ _ERROR_CODE: Final = struct.Struct(">h")
 
 
 class _Codec(NamedTuple):
-    """What one version of one API needs, looked up once per frame."""
+    """The server side of one version of one API, looked up once per frame."""
 
     flexible_header: bool
     flexible_answer: bool
@@ -386,7 +387,7 @@ _codecs: Final[dict[tuple[int, int], _Codec]] = {}
 
 
 def _codec(api_key: int, api_version: int) -> _Codec | None:
-    """Compile (at first use) the server side of a version; None where it is not accepted."""
+    """Compile the server side of a version at its first use; None if it is not accepted."""
     api = APIS.get(api_key)
     if api is None or not api.accepted.has(api_version):
         return None
@@ -403,7 +404,7 @@ def _codec(api_key: int, api_version: int) -> _Codec | None:
 
 def _accepted_codec(api_key: int, api_version: int) -> _Codec:
     codec = _codec(api_key, api_version)
-    assert codec is not None, f"API {api_key} v{api_version} is not one we speak"
+    assert codec is not None, f"API {api_key} v{api_version} is not supported here"
     return codec
 
 
@@ -419,7 +420,7 @@ def parse_request_header(frame: memoryview) -> RequestHeader | UnsupportedVersio
     """Read a request's header and check its version.
 
     Raises:
-        ProtocolError: if the bytes are not a request header.
+        ProtocolError: the bytes are not a request header.
     """
     pos = 0
     try:
@@ -452,8 +453,8 @@ def decode_request(header: RequestHeader, frame: memoryview) -> Request:
     """Decode the body; strings and metadata are copied, records are views of `frame`.
 
     Raises:
-        ProtocolError: if the body is malformed. Bytes after it are ignored (librdkafka 2.16 was
-            seen sending some).
+        ProtocolError: the body is malformed. Bytes after it are ignored (librdkafka 2.16 was seen
+            to send some).
     """
     key = header.api_key, header.api_version
     codec = _codecs.get(key) or _accepted_codec(*key)
@@ -462,10 +463,10 @@ def decode_request(header: RequestHeader, frame: memoryview) -> Request:
 
 
 def decode_request_prefix(header: RequestHeader, prefix: memoryview) -> Request:
-    """What there is of a request whose frame was too long to keep (wire.codec.prefix).
+    """Decode the kept beginning of a request whose frame was too long (wire.codec.prefix).
 
     Raises:
-        ProtocolError: if what there is of it is malformed.
+        ProtocolError: the kept bytes are malformed.
     """
     api = APIS[header.api_key]
     flexible = api.flexible(header.api_version)
@@ -476,7 +477,7 @@ def decode_request_prefix(header: RequestHeader, prefix: memoryview) -> Request:
 
 
 def encode_response(header: RequestHeader, message: Response) -> list[Buffer]:
-    """The whole answer to the request of `header`, length prefix included."""
+    """The whole response to the request with this header, length prefix included."""
     key = header.api_key, header.api_version
     codec = _codecs.get(key) or _accepted_codec(*key)
     if codec.flexible_answer:
@@ -487,7 +488,7 @@ def encode_response(header: RequestHeader, message: Response) -> list[Buffer]:
 
 
 def _with_length(chunks: list[Buffer]) -> list[Buffer]:
-    """Fill in the length prefix, for which the first chunk has left its first four bytes."""
+    """Fill in the length prefix, for which the first four bytes of the first chunk are free."""
     head = chunks[0]
     assert isinstance(head, bytearray)
     _LENGTH.pack_into(head, 0, sum(map(len, chunks)) - _LENGTH.size)
@@ -495,15 +496,15 @@ def _with_length(chunks: list[Buffer]) -> list[Buffer]:
 
 
 def advertised() -> list[ApiVersion]:
-    """The answer to ApiVersions, in order of the keys."""
+    """The contents of the ApiVersions response, in order of the keys."""
     return [ApiVersion(int(row.key), *row.advertised) for row in _ROWS]
 
 
 def encode_unsupported(request: UnsupportedVersion) -> list[Buffer] | None:
-    """The refusal of a version, or None where Kafka has none and the connection is closed.
+    """The response that refuses a version; None if Kafka has none and closes the connection.
 
-    Only ApiVersions can say it in a way every client reads: a version 0 body with error 35 that
-    lists ApiVersions itself (KIP-511). Any other answer would be in a format not understood here.
+    Only ApiVersions has one that every client can read: a version 0 body with error 35 that lists
+    ApiVersions itself (KIP-511). For other APIs we do not know the format of the response.
     """
     if request.api_key != ApiKey.API_VERSIONS:
         return None
@@ -526,7 +527,7 @@ def encode_request(
 ) -> list[Buffer]:
     """A whole request, length prefix included, as a client sends it."""
     api = _API_OF_REQUEST[type(message)]
-    assert api.accepted.has(api_version), f"{api.name} v{api_version} is not one we speak"
+    assert api.accepted.has(api_version), f"{api.name} v{api_version} is not supported here"
     flexible = api.flexible(api_version)
     name = b"" if client_id is None else client_id.encode()
     size = -1 if client_id is None else len(name)
@@ -538,10 +539,10 @@ def encode_request(
 
 
 def response_correlation_id(frame: memoryview) -> int:
-    """Which request a response answers: it says neither its API nor its version.
+    """The id of the request that a response answers; a response names no API and no version.
 
     Raises:
-        ProtocolError: if the frame is shorter than that.
+        ProtocolError: the frame is too short for it.
     """
     if len(frame) < _CORRELATION_ID.size:
         raise ProtocolError("cut short", "ResponseHeader", 0)
@@ -550,17 +551,17 @@ def response_correlation_id(frame: memoryview) -> int:
 
 
 def decode_response(api_key: int, api_version: int, frame: memoryview) -> Response:
-    """Decode the answer to a request that was sent in this version.
+    """Decode the response to a request that was sent in this version.
 
-    An ApiVersions answer with error UNSUPPORTED_VERSION is read as version 0, whatever was asked,
-    and as naming no versions where it cannot be: librdkafka's mock cluster refuses in a format of
-    its own.
+    An ApiVersions response with error UNSUPPORTED_VERSION is decoded as version 0, whatever version
+    was requested. If that fails it counts as a response without versions: librdkafka's mock cluster
+    has its own format for it.
 
     Raises:
-        ProtocolError: if the frame is malformed.
+        ProtocolError: the frame is malformed.
     """
     api = APIS.get(api_key) or CLIENT_APIS[api_key]
-    assert api.accepted.has(api_version), f"{api.name} v{api_version} is not one we speak"
+    assert api.accepted.has(api_version), f"{api.name} v{api_version} is not supported here"
     pos = _CORRELATION_ID.size
     refused = False
     try:

@@ -1,8 +1,8 @@
 """A client's view of the cluster: its nodes, and the leader and epoch of each partition.
 
-Two sources feed it, Metadata answers and the hints in refusals (KIP-951). A broker that lags must
-not send us back to an old leader, so a lower leader epoch than the known one is ignored, unless the
-topic was deleted and recreated, which its id shows.
+It learns from Metadata responses and from the leader hints in error responses (KIP-951). A broker
+that lags must not send us back to an old leader, so a lower leader epoch than the known one is
+ignored, unless the topic was deleted and recreated, which its id shows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,18 +54,18 @@ class TopicView:
 
 @attrs.define
 class ClusterView:
-    """The newest that is known. `changes` counts up whenever a leader or a topic changed."""
+    """The newest known state. `changes` goes up whenever a leader or a topic changes."""
 
     nodes: dict[int, Node] = attrs.Factory(dict)
     topics: dict[str, TopicView] = attrs.Factory(dict)
     errors: dict[str, int] = attrs.Factory(dict)
-    """Why a topic that was asked for is not among `topics`."""
+    """The error code of each requested topic that is not among `topics`."""
     cluster_id: str | None = None
     controller: int = -1
     changes: int = 0
 
     def take(self, response: MetadataResponse, asked: Iterable[str] | None) -> None:
-        """Take in an answer that is about the topics `asked`, or about all."""
+        """Take in a response to a request for the topics `asked`; None: for all topics."""
         self.nodes = {
             one.node_id: Node(one.node_id, one.host, one.port, one.rack) for one in response.brokers
         }
@@ -110,7 +110,7 @@ class ClusterView:
         leader: LeaderIdAndEpoch | None,
         endpoints: Sequence[NodeEndpoint],
     ) -> bool:
-        """Take in a hint; True if it names a leader newer than the one known."""
+        """Take in a leader hint; True if it names a leader newer than the known one."""
         if leader is None or leader.leader_id < 0:
             return False
         view = self.partition(place)
@@ -129,7 +129,7 @@ class ClusterView:
         return None if topic is None else topic.partitions.get(place.partition)
 
     def leader(self, place: TopicPartition) -> int | None:
-        """The node that leads, if it is known and so is its address."""
+        """The partition's leader, or None if it or its address is not known."""
         view = self.partition(place)
         return view.leader if view is not None and view.leader in self.nodes else None
 
@@ -138,7 +138,7 @@ class ClusterView:
         return {} if view is None else view.partitions
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """The topic with this id; there are few, so they are simply looked through."""
+        """The name of the topic with this id. A linear search: there are few topics."""
         for name, view in self.topics.items():
             if view.topic_id == topic_id:
                 return name

@@ -1,11 +1,11 @@
-"""Kafka's error codes: a number for the wire, a name for people, and whether to retry."""
+"""Kafka's error codes: their numbers, their names, and which errors a client may retry."""
 
 from enum import IntEnum
 from typing import Final
 
 
 class ErrorCode(IntEnum):
-    """Numbers are Kafka's and never change; the names are those of its protocol guide."""
+    """The numbers are Kafka's and never change; the names are those of its protocol guide."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -145,7 +145,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether a client that gets this error may expect the same request to succeed later."""
+        """Whether the same request may succeed later."""
         return self in _RETRIABLE
 
 

@@ -1,7 +1,7 @@
-"""The errors of wire/: one class for bytes that are not what they claim to be.
+"""The errors of wire/: one class for malformed bytes.
 
-A `ProtocolError` is always the peer's fault (style rule 6): the connection that sent the bytes is
-closed, nothing else happens. A value that cannot be encoded is our own bug and raises whatever the
+A `ProtocolError` is always the peer's fault: the connection that sent the bytes is closed, and
+nothing else happens. A value that cannot be encoded is our own bug and raises whatever the
 interpreter raises for it.
 """
 

@@ -1,4 +1,4 @@
-"""From a byte stream to frames, without I/O: a 4-byte length, then that many bytes.
+"""From a byte stream to frames, without I/O. A frame is a 4-byte length and that many bytes.
 
 The reader of a connection runs
 
@@ -6,20 +6,20 @@ The reader of a connection runs
     assembler.received(sock.recv_into(view))
     for frame in assembler.frames(): ...
 
-Small frames are slices of one reusable buffer and valid only until the next `buffer_to_fill`: who
-keeps one copies it. A frame larger than OWNED_OVER_BYTES gets memory of its own, into which the
-rest of it is received directly, so its records can be kept for ever without a copy. After a really
-large one the next read is offered little room, because another is likely to follow and what lands
+Small frames are slices of one reusable buffer and valid only until the next `buffer_to_fill`: to
+keep one, copy it. A frame larger than OWNED_OVER_BYTES gets memory of its own, into which the rest
+of it is received directly, so its records can be kept for ever without a copy. After a very large
+frame the next read is offered little room: another large frame is likely to follow, and what lands
 in the shared buffer has to be copied out.
 
-Memory is asked for before it is given: a large frame begins when there is room for all of it
-(`Room`), so that those that have begun can always be finished; until then nothing more is taken,
-and `missing_room` says how much it needs.
+Memory is reserved before it is allocated: a large frame begins when there is room for all of it
+(`Room`), so that a frame that has begun can always be finished. Until then no more frames are
+taken, and `missing_room` says how much the next one needs.
 
-Limits hold before memory is given: a length over the cap is refused when its four bytes have
-arrived (six, where the cap depends on the API key); a large frame gets its memory in steps, as it
-fills, so that a length alone costs us at most LARGE_STEP_BYTES. Nothing is ever shifted but the
-head of one unfinished small frame, once per buffer.
+Limits are checked before memory is allocated. A length over the limit is refused when its four
+bytes have arrived (six if the limit depends on the API key). A large frame gets its memory in steps
+as it fills, so that a length alone costs us at most LARGE_STEP_BYTES. The only bytes ever moved are
+the head of one unfinished small frame, once per buffer.
 """
 
 import struct
@@ -35,9 +35,9 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
 RECORDS_FRAME_BYTES_MAX: Final = 16 * MIB + 64 * KIB
-"""Produce and Fetch."""
+"""The limit of Produce and Fetch."""
 FRAME_BYTES_MAX: Final = 1 * MIB
-"""Every other API."""
+"""The limit of every other API."""
 UNAUTHENTICATED_FRAME_BYTES_MAX: Final = 64 * KIB
 
 OWNED_OVER_BYTES: Final = 16 * KIB
@@ -48,14 +48,15 @@ BUFFER_BYTES_MAX: Final = 256 * KIB
 """... up to this."""
 LARGE_STEP_BYTES: Final = 1 * MIB
 DIRECT_OVER_BYTES: Final = 64 * KIB
-"""After a frame larger than this one more system call is cheaper than copying what follows."""
+"""After a frame larger than this, one more system call is cheaper than copying what follows."""
 AFTER_LARGE_BYTES: Final = 16 * KIB
 """Room offered to the read that follows such a frame."""
 
 PREFIX_BYTES: Final = 128 * KIB
-"""Kept of a frame that is too long, so that what it names can be refused by name."""
+"""Bytes kept of an oversized frame, so that the items it names can be refused one by one."""
 OVER_ROOM_BYTES: Final = 2 * PREFIX_BYTES
-"""Room that such a frame takes while it goes by: what is kept, and once more while it grows."""
+"""Room reserved while an oversized frame is discarded: for its prefix, and as much again while the
+prefix grows."""
 PRODUCE_KEY: Final = 0
 
 _LENGTH: Final = struct.Struct(">I")
@@ -64,16 +65,16 @@ _LENGTH_AND_KEY: Final = struct.Struct(">Ih")
 
 @attrs.frozen(kw_only=True)
 class FrameLimits:
-    """The largest frame accepted, and larger ones by API key (the first two bytes of a frame)."""
+    """The largest frame accepted, and exceptions by API key (the first two bytes of a frame)."""
 
     default: int
     by_key: Mapping[int, int] = attrs.Factory(dict)
     read_over_max: int = 0
-    """A longer frame than is accepted, up to here, is read and not kept, so that its sender can be
-    told what is wrong with it (`FrameAssembler.over`)."""
+    """A frame over its limit and up to this size is read and discarded, so that its sender gets an
+    error response (`FrameAssembler.over`); a longer one closes the connection."""
     step: int = LARGE_STEP_BYTES
-    """Memory given to a large frame before it comes. Who is trusted, as our own nodes are, may get
-    it all at once: growing costs a copy of nearly every frame that is a little longer."""
+    """Memory allocated for a large frame before its bytes arrive. Trusted peers, such as our own
+    nodes, may get it all at once: growing costs a copy of every frame a little over one step."""
 
     @property
     def largest(self) -> int:
@@ -87,20 +88,21 @@ UNAUTHENTICATED_LIMITS: Final = FrameLimits(default=UNAUTHENTICATED_FRAME_BYTES_
 
 
 class Room(Protocol):
-    """Whom an assembler asks for the memory that it gives to what comes."""
+    """The memory budget that an assembler receives into."""
 
     def begin(self, size: int) -> bool:
-        """Whether a large frame of this size may begin now."""
+        """Reserve room for a large frame of this size; False if there is not enough."""
 
     def end(self, size: int) -> None:
-        """Such a frame was handed on, or given up."""
+        """Return such room: the frame was handed on, or given up."""
 
     def grow(self, size: int) -> bool:
-        """Whether the receive buffer may grow by this much; shrinking is always allowed."""
+        """Reserve room for the receive buffer to grow by this much; False if there is not enough.
+        A negative size returns room."""
 
 
 class _Endless:
-    """For clients, which know whom they have asked."""
+    """For clients: they only receive what they asked for."""
 
     def begin(self, _size: int) -> bool:
         return True
@@ -116,14 +118,15 @@ ENDLESS: Final = _Endless()
 
 
 class Frame(NamedTuple):
-    """`data` without its length. Unless `owned`, it dies with the next `buffer_to_fill`."""
+    """`data` is without the length. Unless `owned`, it is invalid after the next
+    `buffer_to_fill`."""
 
     data: memoryview
     owned: bool
 
 
 class _Over:
-    """A frame that is too long: its prefix is kept, or all of a Produce but the records."""
+    """An oversized frame: its prefix is kept, or everything but the records of a Produce."""
 
     def __init__(self, size: int, key: int) -> None:
         self.size = self.left = size
@@ -143,33 +146,35 @@ class _Over:
 
 
 class FrameAssembler:
-    """The receiving half of one connection. `limits` may be replaced, say after authentication."""
+    """The receiving half of one connection. `limits` may be replaced, e.g. on authentication."""
 
     def __init__(self, limits: FrameLimits, room: Room = ENDLESS) -> None:
         self.limits = limits
         self._room = room
         self.missing_room = 0
-        """Bytes that the next frame has no room for: ask again when there may be some."""
+        """Room that the next frame needs and did not get: call `frames` again when there may be
+        some. 0 if no frame waits for room."""
         room.grow(BUFFER_BYTES_MIN)
         self._buffer = memoryview(bytearray(BUFFER_BYTES_MIN))
         self._start = 0
-        """Where the first byte not yet taken is."""
+        """Position of the first byte that was not taken yet."""
         self._stop = 0
-        """Where the received bytes end."""
+        """Position after the last byte received."""
         self._grow = False
         self._after_large = False
         self._large: memoryview | None = None
-        """Memory of a large frame that is being received, of which `_filled` bytes are there."""
+        """Memory of the large frame being received; `_filled` bytes of it have arrived."""
         self._large_size = 0
         self._filled = 0
         self._over: _Over | None = None
-        """A frame that is too long, going by."""
+        """The oversized frame being discarded."""
         self.over = 0
-        """The length of the frame just handed on, if it was too long: then it is only what was
-        kept of it."""
+        """The length of the frame just handed on if it was oversized, and so only its kept part was
+        handed on; else 0."""
 
     def buffer_to_fill(self) -> memoryview:
-        """Where to receive into; never empty. Take all frames first: this ends unowned ones."""
+        """Where to receive into; never empty. Take all frames first: this invalidates unowned
+        ones."""
         if self._large is not None:
             if self._filled == len(self._large):
                 self._extend_large()
@@ -190,18 +195,19 @@ class FrameAssembler:
         self._grow = self._stop == len(self._buffer)
 
     def take(self) -> Frame | None:
-        """The next complete frame, or None when more bytes are needed.
+        """The next complete frame, or None if more bytes (or more room) are needed.
 
         Raises:
-            ProtocolError: if a frame is longer than allowed; the stream is then useless.
+            ProtocolError: a frame is longer than allowed; the stream is then useless.
         """
         return next(self.frames(), None)
 
     def frames(self) -> Iterator[Frame]:
-        """The complete frames that are there, in order. Who stops halfway finds the rest later.
+        """The complete frames received so far, in order. A caller may stop halfway and get the rest
+        later.
 
         Raises:
-            ProtocolError: if a frame is longer than allowed; the stream is then useless.
+            ProtocolError: a frame is longer than allowed; the stream is then useless.
         """
         self.over = 0
         while True:
@@ -243,10 +249,10 @@ class FrameAssembler:
 
     @property
     def partial_bytes(self) -> int:
-        """Bytes of an unfinished frame that have come: 0 between frames (for idle timeouts).
+        """Bytes of an unfinished frame that have arrived: 0 between frames (for idle timeouts).
 
-        Its length counts: who has sent only that is in the middle of a frame, and may hold a step
-        of memory for it.
+        The length prefix counts: a peer that has sent only that is in the middle of a frame, and
+        may hold a step of memory for it.
         """
         if self._over is not None:
             return 4 + self._over.size - self._over.left
@@ -254,13 +260,13 @@ class FrameAssembler:
 
     @property
     def holds_bytes(self) -> int:
-        """Room that an unfinished large frame has."""
+        """Room reserved for the unfinished large or oversized frame."""
         if self._over is not None:
             return OVER_ROOM_BYTES
         return self._large_size if self._large is not None else 0
 
     def shrink(self) -> None:
-        """A buffer that has grown and is empty becomes a small one again."""
+        """Replace the buffer by a small one, if it has grown and is empty."""
         if self._start == self._stop and len(self._buffer) > BUFFER_BYTES_MIN:
             self._room.grow(BUFFER_BYTES_MIN - len(self._buffer))
             self._buffer = memoryview(bytearray(BUFFER_BYTES_MIN))
@@ -268,7 +274,7 @@ class FrameAssembler:
             self._grow = False
 
     def drop(self) -> None:
-        """Nothing more comes: let all memory go."""
+        """Free all memory: nothing more will be received."""
         if self._large is not None:
             self._room.end(self._large_size)
             self._large = None
@@ -280,7 +286,8 @@ class FrameAssembler:
         self._start = self._stop = self._filled = self.missing_room = 0
 
     def _allowed(self, size: int, there: int) -> bool:
-        """False while the API key has not arrived; raises if the frame is too long for it."""
+        """False while the API key has not arrived, or if the frame is oversized and to be
+        discarded; raises ProtocolError if it is longer than that."""
         cap = self.limits.largest
         if size <= cap:
             if there < 2:
@@ -298,7 +305,7 @@ class FrameAssembler:
         return True
 
     def _begin_over(self, size: int, key: int) -> None:
-        """Let a frame that is too long go by, once there is room for what is kept of it."""
+        """Begin to discard an oversized frame, if there is room for its kept part."""
         if self._room.begin(OVER_ROOM_BYTES):
             self.missing_room = 0
             self._over = _Over(size, key)
@@ -307,7 +314,7 @@ class FrameAssembler:
             self.missing_room = OVER_ROOM_BYTES
 
     def _pass_by(self, over: "_Over") -> bool:
-        """Let go by what has come of it; whether that was all."""
+        """Discard what has arrived of an oversized frame; True if that was all of it."""
         stop = min(self._stop, self._start + over.left)
         over.feed(self._buffer[self._start : stop])
         self._start = stop
@@ -315,7 +322,7 @@ class FrameAssembler:
         return not over.left
 
     def _begin_large(self, size: int, there: int) -> None:
-        """Give a large frame its own memory and move what has arrived of it there."""
+        """Give a large frame its own memory, and copy the bytes that have arrived into it."""
         body = self._start + 4
         count = min(size, there)
         self._large = memoryview(bytearray(max(count, min(size, self.limits.step))))
@@ -325,7 +332,7 @@ class FrameAssembler:
         self._start = body + count
 
     def _extend_large(self) -> None:
-        """Four times the memory: what is copied stays below a third of what is received."""
+        """Make the memory four times as large: copying stays below a third of what is received."""
         assert self._large is not None
         larger = memoryview(bytearray(min(self._large_size, 4 * len(self._large))))
         larger[: self._filled] = self._large[: self._filled]
@@ -339,10 +346,11 @@ class FrameAssembler:
         return Frame(large, True)
 
     def _make_room(self) -> None:
-        """Move an unfinished small frame to the front, or into a larger buffer, when it is time.
+        """Move an unfinished small frame to the front, or into a larger buffer, if needed.
 
-        The rest of a small frame always fits: it and its length take a good half of the smallest
-        buffer at most. New memory rather than a resize, so that frames handed out stay readable.
+        The rest of a small frame always fits: the frame and its length take little more than half
+        of the smallest buffer. A new buffer and not a resize, so that frames handed out stay
+        readable.
         """
         start, stop, buffer = self._start, self._stop, self._buffer
         left = stop - start

@@ -1,4 +1,4 @@
-"""The hash by which Kafka's clients find a key's partition: the same in every language."""
+"""The hash that maps a key to its partition: the same in Kafka's clients of every language."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """MurmurHash2 of 32 bits with Kafka's seed, as an unsigned number."""
+    """The 32-bit MurmurHash2 with Kafka's seed, unsigned."""
     size = len(data)
     value = SEED ^ size
     whole = size & ~3

@@ -1,8 +1,8 @@
-"""A Produce request that is too large to keep, without its records: it says what to answer.
+"""A Produce request that is too large to keep, reduced to what its error response needs.
 
-The frame is read in pieces and discarded. Only a smaller frame of the same request remains, without
-any records. It says which partitions the request was for; where they take more than KEPT_BYTES_MAX,
-it breaks off (wire.codec.prefix reads it).
+The frame is read in pieces and discarded. What remains is a smaller frame of the same request
+without any records, which still names its partitions. It is cut off if that takes more than
+KEPT_BYTES_MAX (wire.codec.prefix reads it).
 """
 
 import struct
@@ -22,15 +22,15 @@ NO_RECORDS_FLEXIBLE: Final = b"\x01"
 
 
 class _Full(Exception):
-    """More names than are kept."""
+    """The names take more than KEPT_BYTES_MAX."""
 
 
 Parser = Generator[int, bytes, None]
-"""Yields how many bytes it wants next, or as a negative number how many to skip."""
+"""Yields how many bytes it wants next; a negative number of bytes is skipped."""
 
 
 class OversizedProduce:
-    """Fed with a whole frame without its length. `kept` is the smaller one, once it is done."""
+    """Feed it a whole frame without its length; then `kept` is the reduced frame."""
 
     def __init__(self) -> None:
         self.kept = bytearray()
@@ -39,7 +39,8 @@ class OversizedProduce:
         self._wants = next(self._parser)
 
     def feed(self, data: memoryview) -> None:
-        """
+        """Take the next bytes of the frame.
+
         Raises:
             ProtocolError: it is not a Produce request.
         """
@@ -101,7 +102,7 @@ class OversizedProduce:
         return piece
 
     def _varint(self) -> Generator[int, bytes, bytes]:
-        """The bytes of one varint, which are not kept yet."""
+        """Read the bytes of one varint; they are not kept yet."""
         data = b""
         while True:
             data += yield 1

@@ -261,7 +261,7 @@ def test_nobody_there(
     assert cli.run(["topic", "list"]) == 1
     assert "no cluster here; start one with: evenkeel up" in capsys.readouterr().err
     assert cli.run(["topic", "list", "--bootstrap", "no address:x"]) == 1
-    assert "'no address:x' is no address (write host:port,host:port)" in capsys.readouterr().err
+    assert "'no address:x' is not an address (write host:port,host:port)" in capsys.readouterr().err
     unused = socket.create_server(("127.0.0.1", 0))
     port = unused.getsockname()[1]
     unused.close()

@@ -1,7 +1,7 @@
 """The cache in front of the schema compiler: each (class, version) is compiled at its first use.
 
-About half a millisecond each; a process that cannot afford that on its first request asks for the
-codecs it needs beforehand (`wire.apis.prepare`).
+That takes about half a millisecond; a process that cannot afford it at its first request compiles
+the codecs it needs beforehand (`wire.apis.prepare`).
 """
 
 from collections.abc import Callable
@@ -18,7 +18,8 @@ _encoders: Final[dict[tuple[type[Any], int, bool], Encode]] = {}
 
 
 def decoder(cls: type[T], version: int, flexible: bool) -> Callable[[memoryview, int], T]:
-    """(view, position) -> message. Raises ProtocolError; bytes after the message are ignored."""
+    """A function (view, position) -> message. It raises ProtocolError for malformed bytes, and
+    ignores bytes after the message."""
     key = (cls, version, flexible)
     if key not in _decoders:
         _decoders[key] = make_decoder(cls, version, flexible=flexible)
@@ -26,7 +27,7 @@ def decoder(cls: type[T], version: int, flexible: bool) -> Callable[[memoryview,
 
 
 def encoder(cls: type[T], version: int, flexible: bool) -> Callable[[T, bytearray], list[Buffer]]:
-    """(message, bytearray to extend) -> chunks, of which the first is that bytearray."""
+    """A function (message, bytearray to extend) -> chunks; the first chunk is that bytearray."""
     key = (cls, version, flexible)
     if key not in _encoders:
         _encoders[key] = make_encoder(cls, version, flexible=flexible)

@@ -1,10 +1,10 @@
 """From (message class, version) to one flat Python function that decodes it.
 
-Nested structures and arrays are unrolled into a single function; neighbouring fixed-size fields
-are read by one `unpack_from`, together with the length, count or first varint byte that follows
-them. Instances are made with `object.__new__` and filled by attribute, which for slotted classes
-costs half a constructor call. Nothing is looped over that the message did not declare and pay
-for in bytes: a count is checked against the bytes left, and all counts against ITEMS_MAX.
+Nested structures and arrays are unrolled into a single function; adjacent fixed-size fields are
+read by one `unpack_from`, together with the length, count or first varint byte that follows them.
+Instances are made with `object.__new__` and filled by attribute, which for slotted classes costs
+half a constructor call. No loop runs longer than the bytes of the message justify: each count is
+checked against the bytes left, and the sum of all counts against ITEMS_MAX.
 """
 
 from collections.abc import Callable
@@ -73,7 +73,7 @@ class _Decoder:
         return source.compile("decode", title)
 
     def _value(self, spec: Spec, target: str, path: str) -> None:
-        """Emit code that leaves the value in `target` (perhaps only at the next flush)."""
+        """Emit code that puts the value into `target`, perhaps only at the next flush."""
         if spec.kind in FIXED_KINDS:
             self._pending.append((spec.kind.value, target, path))
         elif spec.kind is Kind.STRUCT:
@@ -86,7 +86,7 @@ class _Decoder:
             self._sized(spec, target, path)
 
     def _optional_struct(self, cls: type[object], target: str, path: str) -> None:
-        """A marker, negative or not, and what it announces (KIP-893)."""
+        """A marker byte, negative for none, and the structure (KIP-893)."""
         marker = self._source.fresh("marker")
         self._pending.append(("b", marker, path))
         self._flush()
@@ -124,7 +124,7 @@ class _Decoder:
         return readers
 
     def _sized(self, spec: Spec, target: str, path: str) -> None:
-        """A string, bytes, records or array: a length, perhaps null, then the contents."""
+        """A string, bytes, records or array: a length, which may mean null, and the contents."""
         source = self._source
         size = self._length(spec, path)
         if spec.nullable.has(self._version):
@@ -136,7 +136,7 @@ class _Decoder:
             self._contents(spec, target, size, path)
 
     def _length(self, spec: Spec, path: str) -> str:
-        """Emit the read of a length or count; a compact one is left one too large (0 is null)."""
+        """Emit the read of a length or count; a compact one is still one too large (0 is null)."""
         size = self._source.fresh("size")
         if not self._flexible:
             self._pending.append((_LENGTH_FORMATS[spec.kind], size, path))
@@ -200,7 +200,7 @@ class _Decoder:
 
 
 def least_size(spec: Spec, version: int, *, flexible: bool) -> int:
-    """The fewest bytes a value can take: what a count is checked against before it is believed."""
+    """The fewest bytes that a value takes: bounds a count by the bytes left."""
     if spec.kind in FIXED_KINDS:
         return calcsize(">" + spec.kind.value)
     if spec.kind is not Kind.STRUCT:

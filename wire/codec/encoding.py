@@ -1,10 +1,10 @@
 """From (message class, version) to one flat Python function that encodes it.
 
 The function takes the message and a bytearray that already holds the frame's head, and returns the
-chunks of the frame. Fixed-size neighbours are packed by one `pack`, with the length, the count or
-the empty tagged section (a pad byte) that follows. Records are not copied: the bytearray collected
-so far becomes a chunk, then come the record buffers, then a new bytearray. Only buffers smaller
-than JOIN_BYTES_MAX are joined, because an iovec costs more than copying them.
+chunks of the frame. Adjacent fixed-size fields are packed by one `pack`, with the length, the count
+or the empty tagged section (a pad byte) that follows. Records are not copied: the bytearray
+collected so far becomes a chunk, then come the record buffers, then a new bytearray. Only buffers
+smaller than JOIN_BYTES_MAX are copied, because one more iovec costs more than that.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ _LENGTH_FORMATS: Final = {Kind.STRING: "h", Kind.BYTES: "i", Kind.RECORDS: "i", 
 
 
 def make_encoder(cls: type[object], version: int, *, flexible: bool) -> Encode:
-    """A function (message, out) -> chunks, of which the first is `out`, extended."""
+    """A function (message, out) -> chunks; the first chunk is `out`, extended."""
     spec = Spec(kind=Kind.STRUCT, struct=cls)
     return _Encoder(version, flexible).function(spec, f"{cls.__name__} v{version}")
 
@@ -76,7 +76,7 @@ class _Encoder:
             self._bytes(spec, value)
 
     def _optional_struct(self, cls: type[object], value: str) -> None:
-        """A marker, -1 or 1, and what it announces (KIP-893)."""
+        """A marker byte, -1 for none or 1, and the structure (KIP-893)."""
         self._flush()
         with self._source.block(f"if {value} is None:"):
             self._source.line("out.append(255)")
@@ -160,7 +160,7 @@ class _Encoder:
             self._flush()
 
     def _null_size(self, spec: Spec) -> int:
-        """What stands for None: a null, or empty in a version that cannot say null."""
+        """The length that stands for None: null, or empty in a version that has no null."""
         return -1 if spec.nullable.has(self._version) else 0
 
     def _records(self, value: str) -> None:
@@ -178,7 +178,7 @@ class _Encoder:
                 source.line("out = bytearray()")
 
     def _length(self, spec: Spec, size: str) -> None:
-        """Write a length or count that is in the local `size` (-1 for null), and all pending."""
+        """Write all pending fields, then a length or count: the local `size` (-1 for null)."""
         if not self._flexible:
             self._pending.append((_LENGTH_FORMATS[spec.kind], size))
             self._flush()
@@ -209,7 +209,7 @@ class _Encoder:
 
 
 def _is_default(field: Field, value: str) -> str:
-    """An expression that is true when a tagged field is to be left out."""
+    """An expression that is true if a tagged field has its default and is left out."""
     if field.is_list:
         return f"not {value}"
     if field.default is None:

@@ -1,4 +1,4 @@
-"""A generated function under construction: its lines, and for every line the field it handles."""
+"""The source of a generated function: its lines, and for each line the field that it handles."""
 
 import itertools
 import struct
@@ -24,7 +24,7 @@ class Source:
 
     @contextmanager
     def block(self, head: str, path: str = "") -> Iterator[None]:
-        """A compound statement: `head` and whatever is added inside the `with`."""
+        """A compound statement: `head`, and as its body the lines added inside the `with`."""
         self.line(head, path)
         self._indent += 1
         yield
@@ -35,7 +35,7 @@ class Source:
         return f"{prefix}{next(self._numbers)}"
 
     def constant(self, prefix: str, value: object) -> str:
-        """A name under which generated lines find `value`."""
+        """A new global name for `value`, for use in generated lines."""
         name = self.fresh(prefix + "_")
         self._namespace[name] = value
         return name

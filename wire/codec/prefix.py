@@ -1,9 +1,9 @@
-"""Decoding the start of a message that was too long to keep: what it names before it breaks off.
+"""Decoding the beginning of a message that was too long to keep.
 
-A request that is refused for its length still has to be answered item by item where its API has no
+A request that is refused for its length still has to be answered item by item if its API has no
 error for the whole request. This decoder follows the same schema as the generated ones, field by
-field; it is slow and only ever sees a short prefix. An item counts as named as soon as its first
-field is there, for the fields that identify an item come first. What is missing has its default.
+field. It is slow, but only reads a short prefix. An item counts as soon as its first field is
+there, because the fields that identify an item come first. Missing fields have their defaults.
 """
 
 import struct
@@ -24,7 +24,8 @@ class _Ended(Exception):
 def decode_prefix(
     cls: type[object], version: int, *, flexible: bool, view: memoryview, pos: int
 ) -> Any:  # noqa: ANN401  an instance of `cls`
-    """An instance of `cls` with what `view` has of it from `pos` on. Tagged fields are left out.
+    """An instance of `cls` with the fields that `view` contains from `pos` on. Tagged fields are
+    left out.
 
     Raises:
         ProtocolError: the bytes that are there are malformed.
@@ -47,7 +48,8 @@ class _PrefixReader:
         self._ended = False
 
     def struct(self, cls: type[object]) -> object:
-        """
+        """Read a structure, or its beginning.
+
         Raises:
             _Ended: not even its first field is there.
         """
@@ -100,7 +102,7 @@ class _PrefixReader:
                 self._ended = True
             else:
                 if self.pos == before:
-                    raise Malformed("an array of nothing")
+                    raise Malformed("an array of empty elements")
         return items
 
     def _size(self, kind: Kind) -> int:
@@ -111,7 +113,8 @@ class _PrefixReader:
         return int(size)
 
     def _uvarint(self) -> int:
-        """
+        """Read a varint.
+
         Raises:
             _Ended: its last byte is not there.
         """

@@ -1,6 +1,6 @@
-"""The few routines that generated codecs call out of line: varints and tagged fields (KIP-482).
+"""The few functions that generated codecs call: varints and tagged fields (KIP-482).
 
-Everything fixed-size is unpacked inline by the generated code; see decoding.py and encoding.py.
+Generated code packs and unpacks fixed-size fields inline; see decoding.py and encoding.py.
 """
 
 import struct
@@ -17,15 +17,15 @@ UVARINT_BYTES_MAX: Final = 5
 TAGS_MAX: Final = 1000
 """Tagged fields in one section; Kafka itself uses fewer than ten."""
 ITEMS_MAX: Final = 1 << 18
-"""Elements of all arrays of one message: bounds what its frame can make us allocate."""
+"""Elements in all arrays of one message: bounds the memory that a frame can make us allocate."""
 
 
 class Malformed(Exception):
-    """Raised inside a codec, which knows the byte but not the field; becomes a ProtocolError."""
+    """Raised in a codec, which knows the byte but not the field; turned into a ProtocolError."""
 
 
 FAILURES: Final = (Malformed, struct.error, IndexError, UnicodeDecodeError)
-"""All that reading hostile bytes can raise; anything else is a bug in the compiler."""
+"""Everything that reading hostile bytes can raise; anything else is a bug in the compiler."""
 
 
 def bad_length(length: int, left: int) -> Malformed:
@@ -37,12 +37,12 @@ def bad_count(count: int, left: int) -> Malformed:
 
 
 def more_uvarint(view: memoryview, pos: int, first: int) -> tuple[int, int]:
-    """Finish an unsigned varint whose first byte, already read, had its top bit set."""
+    """Finish reading an unsigned varint; `first` is its first byte, which has its top bit set."""
     second = view[pos]
     if second < 0x80:
         return first & 0x7F | second << 7, pos + 1
     third = view[pos + 1]
-    if third < 0x80:  # up to 2 MiB: the size of nearly every batch is settled here
+    if third < 0x80:  # up to 2 MiB: the size of nearly every batch
         return first & 0x7F | (second & 0x7F) << 7 | third << 14, pos + 2
     value = first & 0x7F
     for shift in range(7, 7 * UVARINT_BYTES_MAX, 7):
@@ -75,7 +75,7 @@ def put_uvarint(out: bytearray, value: int) -> None:
 
 
 class TagReader(NamedTuple):
-    """How to read one known tagged field, and which attribute receives it."""
+    """How to read one known tagged field, and the attribute to set."""
 
     name: str
     decode: Callable[[memoryview, int], object]
@@ -126,10 +126,11 @@ def put_tags(out: bytearray, message: object, writers: tuple[TagWriter, ...]) ->
 
 
 def explain(error: Exception, pos: int, title: str, paths: list[str]) -> ProtocolError:
-    """Say which field a generated decoder failed in: its source line tells, at no cost before.
+    """Name the field that a generated decoder failed in, by the source line that failed. That costs
+    nothing unless it fails.
 
     `paths[n]` is the field that line n + 1 of the generated function reads. `pos` is where the
-    decoder stood; a field that was fused with its neighbours may begin a few bytes later.
+    decoder was; a field that is read together with its neighbours may begin a few bytes later.
     """
     assert error.__traceback__ is not None
     path = paths[error.__traceback__.tb_lineno - 1]
@@ -137,7 +138,7 @@ def explain(error: Exception, pos: int, title: str, paths: list[str]) -> Protoco
 
 
 def what_failed(error: Exception) -> str:
-    """One of FAILURES in words."""
+    """Describe an exception of FAILURES."""
     if isinstance(error, Malformed):
         return str(error)
     if isinstance(error, UnicodeDecodeError):

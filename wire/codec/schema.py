@@ -1,4 +1,4 @@
-"""How a Kafka message is declared: an attrs class whose fields carry wire type and versions.
+"""How a Kafka message is declared: an attrs class whose fields have a wire type and versions.
 
     @attrs.define
     class ListOffsetsPartition:
@@ -28,7 +28,7 @@ from wire.codec.primitives import Buffer
 T = TypeVar("T")
 
 RecordsField: TypeAlias = Buffer | Sequence[Buffer] | None
-"""The records of a fetch response: one buffer, or several that are sent one after the other."""
+"""The records of a fetch response: one buffer, or several that are sent in order."""
 
 UUID_ZERO: Final = bytes(16)
 UNBOUNDED: Final = 1 << 15
@@ -78,7 +78,7 @@ ALWAYS: Final = Versions(0, UNBOUNDED)
 
 @attrs.frozen(kw_only=True)
 class Spec:
-    """The wire side of one field. `struct` is its class; `element` what an array is made of."""
+    """The wire format of one field. `struct`: its class; `element`: the elements of an array."""
 
     kind: Kind
     versions: Versions = ALWAYS
@@ -94,7 +94,7 @@ class Field(NamedTuple):
     name: str
     spec: Spec
     default: object
-    """None where `is_list`: every instance gets a list of its own."""
+    """None if `is_list`: every instance gets a list of its own."""
 
     @property
     def is_list(self) -> bool:
@@ -174,13 +174,13 @@ def octets(versions: str = "0+") -> bytes: ...
 @overload
 def octets(versions: str = "0+", *, nullable: str) -> bytes | None: ...
 def octets(versions: str = "0+", *, nullable: str | None = None) -> bytes | None:
-    """Opaque bytes that are kept (group metadata, assignments): copied out of the frame."""
+    """Opaque bytes (group metadata, assignments); decoding copies them out of the frame."""
     value = b"" if nullable is None else None
     return cast("bytes | None", _declare(Kind.BYTES, versions, value, nullable=nullable))
 
 
 def records(versions: str = "0+") -> memoryview | None:
-    """Record batches as a view of the frame; encoded from any buffer, without a copy."""
+    """Record batches: decoded as a view of the frame, encoded from any buffer without a copy."""
     return cast("memoryview | None", _declare(Kind.RECORDS, versions, None, nullable="0+"))
 
 
@@ -190,18 +190,18 @@ def record_chunks(versions: str = "0+") -> RecordsField:
 
 
 def struct(of: type[T], versions: str, *, tag: int) -> T | None:
-    """A tagged structure: None when it is not there."""
+    """A tagged structure; None if it is absent."""
     return cast("T | None", _declare(Kind.STRUCT, versions, None, tag=tag, struct=of))
 
 
 def inline_struct(of: type[T], versions: str = "0+") -> T:
-    """A structure in its place, with every field at its default unless another is given."""
+    """An untagged structure; its default has every field at its default."""
     default: object = attrs.Factory(of)
     return cast(T, _declare(Kind.STRUCT, versions, default, struct=of))
 
 
 def optional_struct(of: type[T], versions: str = "0+") -> T | None:
-    """A structure in its place, or a marker byte that says there is none (KIP-893)."""
+    """An untagged structure behind a marker byte that says whether there is one (KIP-893)."""
     return cast("T | None", _declare(Kind.STRUCT, versions, None, nullable=versions, struct=of))
 
 

@@ -1,1 +1,1 @@
-"""Kafka's messages as classes, a module for each family of APIs. Declarations only."""
+"""Kafka's messages as classes, one module for each family of APIs. Declarations only."""

@@ -13,7 +13,7 @@ from wire.codec.schema import array, boolean, int16, int32, int64, string
 
 @attrs.define
 class ApiVersionsRequest:
-    """What the client calls itself (KIP-511); for the operator's eyes."""
+    """The client's name and version (KIP-511); only for operators."""
 
     client_software_name: str = string("3+")
     client_software_version: str = string("3+")

@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat (key 68) and ConsumerGroupDescribe (69): broker-side assignment (KIP-848).
 
-One request does everything: the member reports its subscription and its partitions, and the answer
-says which it may hold. Fields that have not changed since the last heartbeat are null.
+One request does everything: the member reports its subscription and its partitions, and the
+response says which partitions it may have. Fields unchanged since the last heartbeat are null.
 """
 
 # ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)
@@ -81,7 +81,7 @@ class DescribedAssignment:
 
 @attrs.define
 class DescribedConsumer:
-    """`member_type` is 1 for a member that speaks this protocol."""
+    """`member_type` is 1 for a member that uses this protocol."""
 
     member_id: str = string()
     instance_id: str | None = string(nullable="0+")

@@ -1,4 +1,4 @@
-"""What several messages share: the hint where a partition's leader has gone (KIP-951)."""
+"""Structures of several messages: the hint that names a partition's new leader (KIP-951)."""
 
 import attrs
 
@@ -7,7 +7,7 @@ from wire.codec.schema import int32, string
 
 @attrs.define
 class LeaderIdAndEpoch:
-    """Sent only when known newer than what the client used; clients ignore an older epoch."""
+    """Sent only if it is newer than what the client used; clients ignore an older epoch."""
 
     leader_id: int = int32(default=-1)
     leader_epoch: int = int32(default=-1)
@@ -15,7 +15,7 @@ class LeaderIdAndEpoch:
 
 @attrs.define
 class NodeEndpoint:
-    """The address of a leader that was named, so that no metadata request is needed."""
+    """The address of a new leader, so that the client needs no metadata request."""
 
     node_id: int = int32()
     host: str = string()

@@ -72,7 +72,7 @@ class AlterConfigsResource:
 
 @attrs.define
 class AlterConfigsRequest:
-    """Replaces all settings of a resource: what is not named goes back to its default."""
+    """Replaces all settings of a resource: those not named go back to their defaults."""
 
     resources: list[AlterConfigsResource] = array(AlterConfigsResource)
     validate_only: bool = boolean()
@@ -94,7 +94,7 @@ class AlterConfigsResponse:
 
 @attrs.define
 class IncrementalAlterableConfig:
-    """`config_operation` is 0 to set, 1 to delete, 2 to append to a list, 3 to take from it."""
+    """`config_operation`: 0 sets, 1 deletes, 2 appends to a list, 3 removes from a list."""
 
     name: str = string()
     config_operation: int = int8()

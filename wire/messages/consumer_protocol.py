@@ -1,8 +1,9 @@
-"""What members of a consumer group tell each other through the coordinator, which does not read it.
+"""Subscriptions and assignments: the bytes that members of a consumer group exchange through the
+coordinator, which does not read them.
 
 The `metadata` of JoinGroup is a version and a subscription of that version, the `assignment` of
-SyncGroup a version and an assignment. A reader treats a newer version as the newest it knows: later
-versions only add fields at the end (KIP-429, KIP-792, KIP-881).
+SyncGroup is a version and an assignment. A reader treats a newer version as the newest it knows:
+later versions only add fields at the end (KIP-429, KIP-792, KIP-881).
 """
 
 # ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)
@@ -51,10 +52,10 @@ def encode_subscription(message: ConsumerProtocolSubscription) -> bytes:
 
 
 def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """What a member subscribes to.
+    """Decode a member's subscription.
 
     Raises:
-        ProtocolError: if the bytes are none.
+        ProtocolError: the bytes are not a subscription.
     """
     return _decode(ConsumerProtocolSubscription, data, SUBSCRIPTION_VERSION)
 
@@ -64,10 +65,10 @@ def encode_assignment(message: ConsumerProtocolAssignment) -> bytes:
 
 
 def decode_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """What a member was given; no bytes at all are nothing given.
+    """Decode a member's assignment; no bytes at all are an empty assignment.
 
     Raises:
-        ProtocolError: if the bytes are no assignment.
+        ProtocolError: the bytes are not an assignment.
     """
     if not data:
         return ConsumerProtocolAssignment()

@@ -1,10 +1,11 @@
-"""Fetch (key 1): record batches out, by topic name up to version 12, by topic id from 13 on.
+"""Fetch (key 1) reads record batches, by topic name up to version 12, by topic id from 13 on.
 
 Fetch sessions (KIP-227, version 7) are never granted: session id 0 makes every client send full
-requests. The new leader (KIP-951) is a tag of the partition from 12 on, its address from 16 on.
+requests. A tagged field of the partition names its new leader (KIP-951) from version 12 on, and one
+of the response has the leader's address from 16 on.
 
 Tags from `PRIVATE_TAG` on are ours (docs/kafka.md, "Progress on request"): Kafka's own are numbered
-from 0 without a gap, and a client skips a tag it does not know (KIP-482).
+from 0 without gaps, and a client skips a tag that it does not know (KIP-482).
 """
 
 # ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)
@@ -33,7 +34,7 @@ PRIVATE_TAG: Final = 10_000
 
 @attrs.define
 class FetchPartition:
-    """`current_leader_epoch` lets us refuse a client that is behind, or ahead of us (KIP-320)."""
+    """`current_leader_epoch` lets us refuse a client that is behind or ahead of us (KIP-320)."""
 
     partition: int = int32()
     current_leader_epoch: int = int32("9+", default=-1)
@@ -60,7 +61,7 @@ class ReplicaState:
 
 @attrs.define
 class ForgottenTopic:
-    """Leaves a fetch session (KIP-227)."""
+    """A topic that leaves the fetch session (KIP-227)."""
 
     topic: str = string("0-12")
     topic_id: bytes = uuid("13+")
@@ -69,10 +70,10 @@ class ForgottenTopic:
 
 @attrs.define
 class ProgressReport:
-    """A consumer that answers ReportProgress says so in every Fetch, and how far it has answered.
+    """A consumer that answers ReportProgress sends this in every Fetch.
 
-    `consumer` is any number it keeps for its life; `reported` the last request of this very node
-    for which it has committed in time, 0 before the first.
+    `consumer` is a number that it keeps for its lifetime. `reported` is the last ReportProgress of
+    this node for which it has committed in time, 0 before the first.
     """
 
     consumer: int = int64()
@@ -81,7 +82,7 @@ class ProgressReport:
 
 @attrs.define
 class FetchRequest:
-    """`max_bytes` is soft: a first batch that is larger is returned whole (KIP-74)."""
+    """`max_bytes` is soft: if the first batch is larger, it is still returned whole (KIP-74)."""
 
     replica_id: int = int32("0-14", default=-1)
     max_wait_ms: int = int32()
@@ -100,7 +101,7 @@ class FetchRequest:
 
 @attrs.define
 class AbortedTransaction:
-    """Only where there are transactions."""
+    """Only sent by brokers that have transactions."""
 
     producer_id: int = int64()
     first_offset: int = int64()
@@ -108,7 +109,7 @@ class AbortedTransaction:
 
 @attrs.define
 class EpochEndOffset:
-    """Where the log and the fetcher part ways (KIP-595); only followers of Kafka read it."""
+    """Where the fetcher's log diverges (KIP-595); only Kafka's followers read it."""
 
     epoch: int = int32(default=-1)
     end_offset: int = int64(default=-1)
@@ -116,7 +117,7 @@ class EpochEndOffset:
 
 @attrs.define
 class SnapshotId:
-    """Only for KRaft observers."""
+    """Only for KRaft observers; Evenkeel never sends it."""
 
     end_offset: int = int64(default=-1)
     epoch: int = int32(default=-1)
@@ -132,7 +133,7 @@ class ReportProgress:
 
 @attrs.define
 class PartitionData:
-    """`records` may be several buffers: a batch's patched head and its untouched rest, say."""
+    """`records` may be several buffers, such as a batch's patched head and its unchanged rest."""
 
     partition_index: int = int32()
     error_code: int = int16()

@@ -30,7 +30,7 @@ class OffsetForLeaderEpochRequest:
 
 @attrs.define
 class EpochEndOffset:
-    """`leader_epoch` is the greatest that is known and not above the one asked for."""
+    """`leader_epoch` is the greatest known epoch that is not above the requested one."""
 
     error_code: int = int16()
     partition: int = int32()

@@ -1,4 +1,4 @@
-"""ListOffsets (key 2): the first, the last, or the first offset not before a timestamp."""
+"""ListOffsets (key 2): a log's first or last offset, or the first one not before a timestamp."""
 
 # ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)
 
@@ -10,7 +10,7 @@ from wire.codec.schema import array, int8, int16, int32, int64, string
 @attrs.define
 class ListOffsetsPartition:
     """`timestamp` is -1 for the end, -2 for the start, -3 for the greatest timestamp (KIP-734), -4
-    for the start of what the node itself keeps (KIP-405), -5 for the end of what is kept elsewhere
+    for the start of the broker's local log (KIP-405), -5 for the end of remote storage
     (KIP-1005)."""
 
     partition_index: int = int32()

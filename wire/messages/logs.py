@@ -9,7 +9,7 @@ from wire.codec.schema import array, boolean, int16, int32, int32_array, int64, 
 
 @attrs.define
 class DeleteRecordsPartition:
-    """Records below `offset` go; -1 means up to the high watermark."""
+    """Deletes the records below `offset`; -1 means the high watermark."""
 
     partition_index: int = int32()
     offset: int = int64()
@@ -54,7 +54,7 @@ class DescribableLogDirTopic:
 
 @attrs.define
 class DescribeLogDirsRequest:
-    """Null topics: all of them."""
+    """`topics` null means all."""
 
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable="0+")
 
@@ -75,7 +75,7 @@ class DescribeLogDirsTopic:
 
 @attrs.define
 class DescribeLogDirsResult:
-    """The sizes of the volume are known from version 4 on (KIP-827)."""
+    """The size of the volume is there from version 4 on (KIP-827)."""
 
     error_code: int = int16()
     log_dir: str = string()

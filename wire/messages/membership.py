@@ -42,7 +42,7 @@ class FindCoordinatorResponse:
 
 @attrs.define
 class JoinGroupRequestProtocol:
-    """What a member supports; `metadata` is opaque to the coordinator."""
+    """An assignment protocol that a member supports; `metadata` is opaque to the coordinator."""
 
     name: str = string()
     metadata: bytes = octets()
@@ -50,7 +50,7 @@ class JoinGroupRequestProtocol:
 
 @attrs.define
 class JoinGroupRequest:
-    """`rebalance_timeout_ms` -1: version 0 uses the session timeout for both."""
+    """`rebalance_timeout_ms` is -1 in version 0, which uses the session timeout for both."""
 
     group_id: str = string()
     session_timeout_ms: int = int32()
@@ -71,7 +71,7 @@ class JoinGroupResponseMember:
 
 @attrs.define
 class JoinGroupResponse:
-    """`members` is filled for the leader only, which computes the assignment."""
+    """`members` is only filled for the leader, which computes the assignment."""
 
     throttle_time_ms: int = int32("2+")
     error_code: int = int16()
@@ -126,7 +126,7 @@ class HeartbeatResponse:
 
 @attrs.define
 class MemberIdentity:
-    """Who leaves, one of several since version 3."""
+    """A member that leaves; one request may name several since version 3."""
 
     member_id: str = string()
     group_instance_id: str | None = string(nullable="0+")

@@ -9,7 +9,7 @@ from wire.codec.schema import array, boolean, int8, int16, int32, int32_array, s
 
 @attrs.define
 class MetadataRequestTopic:
-    """Asked for by id (version 10 on, the name is then null) or by name."""
+    """A topic by id (since version 10; then the name is null) or by name."""
 
     topic_id: bytes = uuid("10+")
     name: str | None = string(nullable="10+")
@@ -17,7 +17,7 @@ class MetadataRequestTopic:
 
 @attrs.define
 class MetadataRequest:
-    """`topics` null means all; in version 0, which has no null, an empty list does."""
+    """`topics` null means all; version 0 has no null: there an empty list means all."""
 
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable="1+")
     allow_auto_topic_creation: bool = boolean("4+", default=True)
@@ -35,7 +35,7 @@ class MetadataResponseBroker:
 
 @attrs.define
 class MetadataResponsePartition:
-    """`leader_epoch` must never go backwards: clients ignore what they deem older."""
+    """`leader_epoch` must never go backwards: clients ignore a lower one than they know."""
 
     error_code: int = int16()
     partition_index: int = int32()

@@ -23,7 +23,7 @@ class OffsetCommitRequestTopic:
 
 @attrs.define
 class OffsetCommitRequest:
-    """`generation_id_or_member_epoch` is -1 from a consumer that is not in the group."""
+    """`generation_id_or_member_epoch` is -1 if the consumer is not a member of the group."""
 
     group_id: str = string()
     generation_id_or_member_epoch: int = int32(default=-1)
@@ -67,7 +67,7 @@ class OffsetFetchRequestGroup:
 
 @attrs.define
 class OffsetFetchRequest:
-    """One group up to version 7, several from 8 on; `topics` null means all (KIP-709)."""
+    """One group up to version 7, several from 8 on (KIP-709); `topics` null means all."""
 
     group_id: str = string("0-7")
     groups: list[OffsetFetchRequestGroup] = array(OffsetFetchRequestGroup, "8+")
@@ -79,7 +79,7 @@ class OffsetFetchRequest:
 
 @attrs.define
 class OffsetFetchResponsePartition:
-    """`committed_offset` is -1 where nothing was committed."""
+    """`committed_offset` is -1 if nothing was committed."""
 
     partition_index: int = int32()
     committed_offset: int = int64()
@@ -122,7 +122,7 @@ class OffsetDeleteTopic:
 
 @attrs.define
 class OffsetDeleteRequest:
-    """KIP-496."""
+    """Deletes committed offsets of a consumer group (KIP-496)."""
 
     group_id: str = string()
     topics: list[OffsetDeleteTopic] = array(OffsetDeleteTopic)

@@ -15,7 +15,7 @@ class ElectTopicPartitions:
 
 @attrs.define
 class ElectLeadersRequest:
-    """`election_type` 0: the preferred leader (KIP-183), 1: an unclean one (KIP-460)."""
+    """`election_type` 0 elects the preferred leader (KIP-183), 1 an unclean one (KIP-460)."""
 
     election_type: int = int8("1+")
     topic_partitions: list[ElectTopicPartitions] | None = array(ElectTopicPartitions, nullable="0+")
@@ -44,7 +44,7 @@ class ElectLeadersResponse:
 
 @attrs.define
 class ReassignablePartition:
-    """Null replicas cancel a reassignment that is under way."""
+    """`replicas` null cancels a reassignment that is in progress."""
 
     partition_index: int = int32()
     replicas: list[int] | None = int32_array(nullable="0+")
@@ -93,7 +93,7 @@ class ListPartitionReassignmentsTopic:
 
 @attrs.define
 class ListPartitionReassignmentsRequest:
-    """Null topics: whatever is under way."""
+    """`topics` null means all reassignments in progress."""
 
     timeout_ms: int = int32(default=60_000)
     topics: list[ListPartitionReassignmentsTopic] | None = array(

@@ -1,6 +1,6 @@
-"""Produce (key 0): record batches in, base offsets out.
+"""Produce (key 0) appends record batches and returns their base offsets.
 
-Versions 0-2 carry the old message formats; they are advertised, because librdkafka switches off
+Versions 0-2 have the old message formats. They are advertised, because librdkafka switches off
 compression without them (KAFKA-18659), but not accepted. Version 10 adds the new leader (KIP-951).
 """
 
@@ -16,7 +16,7 @@ from wire.messages.common import LeaderIdAndEpoch, NodeEndpoint
 
 @attrs.define
 class PartitionProduceData:
-    """`records` is a view of the request: to keep it, keep or copy the frame."""
+    """`records` is a view of the request: it is valid as long as the frame is."""
 
     index: int = int32()
     records: memoryview | None = records()
@@ -33,7 +33,7 @@ class ProduceRequest:
     """`acks` is -1 for all, 1 for the leader, 0 for no response at all."""
 
     ITEMS_MAX: ClassVar = 12_000
-    """Topics and partitions together: they are decoded while everybody else waits."""
+    """Limit of topics and partitions together: all other clients wait while they are decoded."""
 
     transactional_id: str | None = string(nullable="0+")
     acks: int = int16()
@@ -51,7 +51,7 @@ class BatchIndexAndErrorMessage:
 
 @attrs.define
 class PartitionProduceResponse:
-    """`log_append_time_ms` is -1 where the topic keeps the producer's time, as ours do."""
+    """`log_append_time_ms` is -1 unless the topic has LogAppendTime."""
 
     index: int = int32()
     error_code: int = int16()

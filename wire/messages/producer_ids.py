@@ -7,7 +7,7 @@ from wire.codec.schema import int16, int32, int64, string
 
 @attrs.define
 class InitProducerIdRequest:
-    """With the current id and epoch, a producer asks for the next epoch (KIP-360)."""
+    """A producer that sends its current id and epoch asks for the next epoch (KIP-360)."""
 
     transactional_id: str | None = string(nullable="0+")
     transaction_timeout_ms: int = int32()

@@ -1,7 +1,7 @@
 """SaslHandshake (key 17) and SaslAuthenticate (key 36): a client authenticates (KIP-43, KIP-152).
 
 Only our clients send them, to other brokers: our own nodes do not authenticate. The mechanism
-defines the meaning of the octets; there may be several rounds of them.
+defines the meaning of the bytes and the number of rounds.
 """
 
 # ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)
@@ -13,14 +13,14 @@ from wire.codec.schema import int16, int64, octets, string, string_array
 
 @attrs.define
 class SaslHandshakeRequest:
-    """From version 1 on what follows travels in SaslAuthenticate, and not as bare frames."""
+    """From version 1 on the mechanism's bytes are sent in SaslAuthenticate, not as bare frames."""
 
     mechanism: str = string()
 
 
 @attrs.define
 class SaslHandshakeResponse:
-    """`mechanisms`: those the broker knows, told with the error UNSUPPORTED_SASL_MECHANISM too."""
+    """`mechanisms` are the broker's, also with the error UNSUPPORTED_SASL_MECHANISM."""
 
     error_code: int = int16()
     mechanisms: list[str] = string_array()
@@ -33,7 +33,7 @@ class SaslAuthenticateRequest:
 
 @attrs.define
 class SaslAuthenticateResponse:
-    """`session_lifetime_ms`: after that the broker closes the connection (KIP-368); 0 is never."""
+    """After `session_lifetime_ms` the broker closes the connection (KIP-368); 0 means never."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")

@@ -58,7 +58,7 @@ class CreatableTopicConfigs:
 
 @attrs.define
 class CreatableTopicResult:
-    """From version 5 on the topic is described at once (KIP-525)."""
+    """From version 5 on it also describes the new topic (KIP-525)."""
 
     name: str = string()
     topic_id: bytes = uuid("7+")
@@ -78,7 +78,7 @@ class CreateTopicsResponse:
 
 @attrs.define
 class DeleteTopicState:
-    """By name, or by id with a null name (KIP-516)."""
+    """A topic by name, or by id with a null name (KIP-516)."""
 
     name: str | None = string(nullable="0+")
     topic_id: bytes = uuid()

@@ -1,3 +1,3 @@
-"""Record batches: reading, writing, compressing, validating them; columns, spans and times of what
-is in them; write tokens in their headers.
+"""Record batches: reading, writing, compressing and validating them; their records as columns,
+spans and times; write tokens in their headers.
 """

@@ -1,11 +1,11 @@
-"""RecordBatch v2 (magic 2): the only message format there is here.
+"""RecordBatch v2 (magic 2), the only message format that is supported.
 
-Once a batch is stored it is opaque to us but for its 61-byte header. The CRC covers bytes 21 to the
-end, so the base offset (bytes 0-7) and the leader epoch (12-15) are patched on the way out without
-touching it. Records themselves are read before they are stored (`wire.records.validation`), for
-offsets-for-times, in compacted topics, in tests and in our own client; gzip is decompressed here,
-the other codecs are refused with a typed error (their libraries are in `wire.records.compression`).
-Batches are made in `wire.records.batch_writer`.
+A stored batch is opaque to us except for its 61-byte header. The CRC covers bytes 21 to the end, so
+the base offset (bytes 0-7) and the leader epoch (12-15) can be patched on the way out without a new
+CRC. Records themselves are read before they are stored (`wire.records.validation`), to find offsets
+by time, in compacted topics, in tests and in our own client. This module decompresses gzip and
+refuses other codecs with a typed error (`wire.records.compression` has their libraries).
+`wire.records.batch_writer` makes batches.
 
     offset  0 baseOffset i64           17 crc u32 (CRC-32C)      43 producerId i64
             8 batchLength i32          21 attributes i16         51 producerEpoch i16
@@ -29,7 +29,7 @@ from wire.error_codes import ErrorCode
 HEADER_BYTES: Final = 61
 PATCHED_BYTES: Final = 16
 LOG_OVERHEAD_BYTES: Final = 12
-"""baseOffset and batchLength, which batchLength does not count."""
+"""Bytes of baseOffset and batchLength, which batchLength does not count."""
 MAGIC: Final = 2
 NO_PRODUCER_ID: Final = -1
 NO_SEQUENCE: Final = -1
@@ -39,24 +39,24 @@ LOG_APPEND_TIME_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
-"""The base timestamp is the time at which the tombstones in the batch may go (KIP-534); records'
-times count from it all the same."""
+"""The base timestamp is the time from which the tombstones in the batch may be deleted (KIP-534);
+the records' times are still relative to it."""
 
 DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
-"""One batch of 16 MiB may hold more when decompressed, but not everything."""
+"""The default limit of a decompressed batch; a batch of 16 MiB could hold far more."""
 RECORD_BYTES_MIN: Final = 7
 """Length, attributes, timestamp delta, offset delta, key, value and header count."""
 HEADER_PAIR_BYTES_MIN: Final = 2
 TIMESTAMP_END: Final = 1 << 63
-"""Of a signed int64, as which it travels."""
+"""Above every timestamp: they are signed 64-bit integers."""
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 APPEND_FIELDS: Final = struct.Struct(">8xi4xb4xhi8xqqhi")
-"""What a replica needs of a header: batch length, magic, attributes, last offset delta, greatest
-timestamp, producer id, epoch and base sequence. Every replica reads it of every batch, and a
-BatchHeader would take longer to make than the rest of an append."""
+"""The header fields that a replica needs: batch length, magic, attributes, last offset delta,
+greatest timestamp, producer id, epoch and base sequence. Every replica reads them from every batch,
+and making a BatchHeader would take longer than the rest of an append."""
 _PLAIN_FIELDS: Final = struct.Struct(">qi4xbIhi16xqhii")
-"""What `plain_batch` looks at: all but the leader epoch, and times."""
+"""The header fields that `plain_batch` reads: all but the leader epoch and the times."""
 _CRC: Final = struct.Struct(">I")
 _CRC_AT: Final = 17
 _COVERED_FROM: Final = 21
@@ -79,7 +79,7 @@ class Compression(IntEnum):
 
 
 class BatchError(Exception):
-    """These bytes are not a batch we take; `code` is what Kafka answers."""
+    """The bytes are not a batch that we accept; `code` is the error that Kafka answers."""
 
     def __init__(self, code: ErrorCode, what: str) -> None:
         super().__init__(f"{what} ({code.name})")
@@ -88,7 +88,7 @@ class BatchError(Exception):
 
 
 class TooMuchError(BatchError):
-    """They would be longer when decompressed than is allowed."""
+    """The records are longer when decompressed than is allowed."""
 
 
 class BatchHeader(NamedTuple):
@@ -119,11 +119,11 @@ class BatchHeader(NamedTuple):
 class Batch(NamedTuple):
     header: BatchHeader
     data: memoryview
-    """The whole batch, header included."""
+    """The bytes of the whole batch, header included."""
 
 
 class Record(NamedTuple):
-    """A record as users see it; `offset` is -1 until a log has given it one."""
+    """A record as users see it; `offset` is -1 until the log assigns one."""
 
     value: bytes | None
     key: bytes | None = None
@@ -133,7 +133,7 @@ class Record(NamedTuple):
 
 
 def as_view(records: RecordsField) -> memoryview:
-    """The records field of a message as one view; nothing is copied unless it has several parts."""
+    """The records field of a message as one view; copied only if it has several parts."""
     if records is None:
         return memoryview(b"")
     if isinstance(records, bytes | bytearray | memoryview):
@@ -142,7 +142,7 @@ def as_view(records: RecordsField) -> memoryview:
 
 
 def parse_header(data: memoryview, at: int = 0) -> BatchHeader:
-    """Read the header of the batch that begins at byte `at`; nothing of it is checked.
+    """Read the header of the batch that begins at byte `at`, without checking it.
 
     Raises:
         BatchError: CORRUPT_MESSAGE if there are fewer bytes than a header has.
@@ -151,19 +151,19 @@ def parse_header(data: memoryview, at: int = 0) -> BatchHeader:
         return tuple.__new__(BatchHeader, _HEADER.unpack_from(data, at))  # a third of _make's cost
     except struct.error:
         raise BatchError(
-            ErrorCode.CORRUPT_MESSAGE, f"{len(data) - at} bytes are no batch header"
+            ErrorCode.CORRUPT_MESSAGE, f"{len(data) - at} bytes are not a batch header"
         ) from None
 
 
 def split(records: memoryview, *, partial_tail: bool = False) -> list[Batch]:
-    """Cut a records field into its batches, without a copy; see `validate` for their contents.
+    """Split a records field into its batches without a copy; `validate` checks their contents.
 
-    With `partial_tail` a last batch that is cut short is left out instead of refused: that is how
-    a fetch response may end.
+    With `partial_tail` an incomplete last batch is left out instead of refused: a fetch response
+    may end with one.
 
     Raises:
         BatchError: UNSUPPORTED_FOR_MESSAGE_FORMAT for an old format (before its length is used,
-            which counts differently there), CORRUPT_MESSAGE where lengths and bytes disagree.
+            which has another meaning there), CORRUPT_MESSAGE if lengths and bytes disagree.
     """
     batches = []
     at, end = 0, len(records)
@@ -172,7 +172,7 @@ def split(records: memoryview, *, partial_tail: bool = False) -> list[Batch]:
         if left > _MAGIC_AT and records[at + _MAGIC_AT] != MAGIC:
             raise BatchError(
                 ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-                f"message format {records[at + _MAGIC_AT]} at byte {at}, only {MAGIC} is known",
+                f"message format {records[at + _MAGIC_AT]} at byte {at}, only {MAGIC} is supported",
             )
         if left < HEADER_BYTES and partial_tail:
             break
@@ -181,7 +181,7 @@ def split(records: memoryview, *, partial_tail: bool = False) -> list[Batch]:
         if size < HEADER_BYTES or (size > left and not partial_tail):
             raise BatchError(
                 ErrorCode.CORRUPT_MESSAGE,
-                f"a batch of {size} bytes at byte {at}, where {left} are left",
+                f"a batch of {size} bytes at byte {at} with {left} left",
             )
         if size > left:
             break
@@ -191,7 +191,7 @@ def split(records: memoryview, *, partial_tail: bool = False) -> list[Batch]:
 
 
 def may_be_one(records: RecordsField) -> bool:
-    """Whether it is one batch, by its length."""
+    """Whether the lengths allow that these are exactly one batch."""
     view = as_view(records)
     try:
         return len(view) > 0 and len(split(view)) == 1
@@ -200,11 +200,12 @@ def may_be_one(records: RecordsField) -> bool:
 
 
 def validate(batch: Batch, *, log_time: bool = False) -> ErrorCode:
-    """Whether a producer's batch may be appended: NONE, or the error to answer with.
+    """Check whether a producer's batch may be appended; returns NONE, or the error to answer.
 
-    With `log_time` it may carry the log's time: a node gave it one and forwarded it (`stamped`).
+    With `log_time` it may have the log's append time: another node has set it (`stamped`) and then
+    forwarded the batch.
 
-    The order of the checks is Kafka's: what cannot be trusted (CRC) first, then what it claims.
+    The order of the checks is Kafka's: first the CRC, then the fields.
     """
     header, data = batch
     if header.magic != MAGIC:
@@ -222,9 +223,9 @@ def validate(batch: Batch, *, log_time: bool = False) -> ErrorCode:
     ):
         return ErrorCode.INVALID_RECORD  # or 70 bytes could use up two billion offsets
     if attributes & (CONTROL_BIT | DELETE_HORIZON_BIT):
-        return ErrorCode.INVALID_RECORD  # only the log writes such
+        return ErrorCode.INVALID_RECORD  # only the log itself writes such batches
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
-        return ErrorCode.INVALID_RECORD  # nor is it a place in a writer's order
+        return ErrorCode.INVALID_RECORD  # neither a sequence nor a write token's position
     if attributes & LOG_APPEND_TIME_BIT and not log_time:
         return ErrorCode.INVALID_TIMESTAMP
     if attributes & COMPRESSION_MASK > Compression.ZSTD:
@@ -238,7 +239,8 @@ def is_intact(batch: Batch) -> bool:
 
 
 def produced_batch(records: memoryview | None, *, log_time: bool = False) -> Batch:
-    """The one batch that a partition of a Produce request (version 3 and later) must hold, checked.
+    """Check the records of one partition in a Produce request (version 3 and later), which must be
+    exactly one batch, and return it.
 
     `log_time` as in `validate`.
 
@@ -249,13 +251,15 @@ def produced_batch(records: memoryview | None, *, log_time: bool = False) -> Bat
         known = records[_MAGIC_AT] < MAGIC
         raise BatchError(
             ErrorCode.INVALID_RECORD if known else ErrorCode.CORRUPT_MESSAGE,
-            f"message format {records[_MAGIC_AT]}, only {MAGIC} is taken",
+            f"message format {records[_MAGIC_AT]}, only {MAGIC} is accepted",
         )
     batches = split(records) if records else []
     if len(batches) != 1:
         raise BatchError(ErrorCode.INVALID_RECORD, f"{len(batches)} batches instead of one")
     if batches[0].header.base_offset:
-        raise BatchError(ErrorCode.INVALID_RECORD, "the log gives offsets, a producer's begin at 0")
+        raise BatchError(
+            ErrorCode.INVALID_RECORD, "the log assigns offsets, a producer's begin at 0"
+        )
     code = validate(batches[0], log_time=log_time)
     if code is not ErrorCode.NONE:
         raise BatchError(code, "the batch is not valid")
@@ -263,8 +267,9 @@ def produced_batch(records: memoryview | None, *, log_time: bool = False) -> Bat
 
 
 def plain_batch(data: memoryview) -> tuple[int, int] | None:
-    """Producer id and number of records of bytes that `produced_batch` takes, and that ask for
-    nothing else; None: ask it, and it says what they are, or what is wrong with them."""
+    """The fast path of `produced_batch`: the producer id and the number of records of a valid batch
+    without special attributes. None: call `produced_batch`, which accepts the batch or says what is
+    wrong with it."""
     size = len(data)
     if size < HEADER_BYTES:
         return None
@@ -287,9 +292,9 @@ def plain_batch(data: memoryview) -> tuple[int, int] | None:
 
 
 def stamped(batch: Batch, time_ms: int) -> memoryview:
-    """A copy of the batch that carries the log's time instead of its producer's (KIP-32).
+    """A copy of the batch with the log's append time instead of the producer's time (KIP-32).
 
-    Records keep their own timestamps inside; readers take the header's where the bit is set.
+    The records keep their own timestamps; readers use the header's if the bit is set.
     """
     data = bytearray(batch.data)
     _ATTRIBUTES.pack_into(data, _COVERED_FROM, batch.header.attributes | LOG_APPEND_TIME_BIT)
@@ -299,7 +304,7 @@ def stamped(batch: Batch, time_ms: int) -> memoryview:
 
 
 def with_greatest_time(batch: Batch, time_ms: int) -> memoryview:
-    """The batch, or a copy whose header names this as the greatest timestamp of its records."""
+    """The batch, or a copy of it, with this as the greatest timestamp in its header."""
     if batch.header.max_timestamp_ms == time_ms:
         return batch.data
     data = bytearray(batch.data)
@@ -309,17 +314,16 @@ def with_greatest_time(batch: Batch, time_ms: int) -> memoryview:
 
 
 def patched_head(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
-    """The first 16 bytes of the batch with its place in the log; bytes 16 on go out as they are."""
+    """The first 16 bytes of the batch with its offset and epoch; the rest is sent as it is."""
     return _PATCH.pack(base_offset, *_LENGTH.unpack_from(data), leader_epoch)
 
 
 def checked_head(
     data: memoryview, at: int, size: int, base_offset: int, end_offset: int, leader_epoch: int
 ) -> tuple[bytes, int] | None:
-    """`patched_head` of the batch of `size` bytes that begins at byte `at`, and its greatest
-    timestamp; None if it is not one of these offsets, or its checksum is wrong. For many batches
-    one after the other: the same as `split`, `is_intact` and `patched_head` at a third of their
-    cost."""
+    """The `patched_head` of the batch of `size` bytes that begins at byte `at`, and its greatest
+    timestamp; None if it does not have these offsets, or its checksum is wrong. For reading many
+    batches: it does what `split`, `is_intact` and `patched_head` do at a third of their cost."""
     if size < HEADER_BYTES or len(data) < at + size:
         return None
     header = _HEADER.unpack_from(data, at)
@@ -336,12 +340,12 @@ def checked_head(
 def iterate_records(batch: Batch, payload: bytes | None = None) -> Iterator[Record]:
     """The records of a batch, with absolute offsets and timestamps.
 
-    Offsets ascend within the batch and timestamps lie within 64 bits, whatever its producer wrote:
-    others use them. `payload` is what `decompressed` gave, where that was called before.
+    Callers may rely on ascending offsets and on 64-bit timestamps, whatever the producer wrote.
+    `payload` is the result of `decompressed`, if that was called before.
 
     Raises:
-        BatchError: UNSUPPORTED_COMPRESSION_TYPE for what the standard library cannot decompress,
-            CORRUPT_MESSAGE if the records are not what the header says.
+        BatchError: UNSUPPORTED_COMPRESSION_TYPE for a codec that the standard library does not
+            have, CORRUPT_MESSAGE if the records are not what the header says.
     """
     header = batch.header
     if payload is None:
@@ -369,10 +373,11 @@ def _corrupt(what: str) -> BatchError:
 
 
 def decompressed(batch: Batch, bytes_max: int) -> bytes:
-    """The records; a batch may hold a thousand times what was sent, so `bytes_max` (> 0) is asked.
+    """The decompressed records, at most `bytes_max` (> 0): a batch may decompress to a thousand
+    times its size.
 
     Raises:
-        TooMuchError: CORRUPT_MESSAGE for more bytes than that.
+        TooMuchError: CORRUPT_MESSAGE for more than `bytes_max`.
         BatchError: as `iterate_records`.
     """
     codec = batch.header.attributes & COMPRESSION_MASK
@@ -392,7 +397,7 @@ def decompressed(batch: Batch, bytes_max: int) -> bytes:
         )
     if not inflater.eof:
         raise _corrupt("a gzip stream is cut short")
-    if inflater.unused_data:  # Java reads another stream there, librdkafka does not
+    if inflater.unused_data:  # Java reads it as another stream, librdkafka does not
         raise _corrupt(f"{len(inflater.unused_data)} bytes after the gzip stream")
     return payload
 
@@ -439,11 +444,11 @@ def _read_bytes(payload: bytes, pos: int) -> tuple[bytes | None, int]:
 
 
 def read_varint(payload: Buffer, pos: int) -> tuple[int, int]:
-    """A zig-zag varint of up to 64 bits, and where it ends.
+    """Read a zig-zag varint of up to 64 bits; returns its value, and the position after it.
 
     Raises:
         BatchError: CORRUPT_MESSAGE for a longer one.
-        IndexError: if the bytes end before it does.
+        IndexError: the bytes end before the varint does.
     """
     value = 0
     for shift in range(0, 70, 7):

@@ -1,8 +1,8 @@
 """Making record batches: records are encoded as they come, then sealed under one header.
 
-Apart from reading (`wire.records.batch`), because a producer appends one record at a time, must
-know how many bytes it holds, compresses (`wire.records.compression`), and writes the header last,
-when it knows the sequence number; a retry under another number seals the same payload again.
+A producer appends one record at a time, must know the size so far, compresses the records
+(`wire.records.compression`) and writes the header last, when it knows the sequence number. A retry
+under another sequence number seals the same payload again.
 """
 
 import struct
@@ -26,8 +26,8 @@ from wire.records.batch import (
 )
 
 RECORD_OVERHEAD_BYTES_MAX: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
-"""Length, attributes, time, offset, and the lengths of key, value and headers, all at their
-longest: what a record may take beside its contents."""
+"""What a record takes in addition to its contents, at most: length, attributes, time, offset, and
+the lengths of key, value and headers, all at their longest."""
 HEADER_OVERHEAD_BYTES_MAX: Final = 10
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -37,7 +37,7 @@ _COVERED_FROM: Final = 21
 
 
 class BatchWriter:
-    """The records of one batch, encoded; their times are counted from the first one's."""
+    """The encoded records of one batch; their times are relative to the first one's."""
 
     def __init__(self) -> None:
         self.payload = bytearray()
@@ -47,11 +47,11 @@ class BatchWriter:
 
     @property
     def size(self) -> int:
-        """Bytes of the batch, were it sealed uncompressed."""
+        """Bytes of the batch if it is sealed uncompressed."""
         return HEADER_BYTES + len(self.payload)
 
     def append(self, record: Record) -> None:
-        """Add a record; its own offset is ignored, it gets the next one of the batch."""
+        """Add a record; it gets the next offset of the batch, its own offset is ignored."""
         value, key, timestamp_ms, headers, _ = record
         if not self.count:
             self.base_timestamp_ms = self.max_timestamp_ms = timestamp_ms
@@ -81,7 +81,7 @@ class BatchWriter:
         base_sequence: int = NO_SEQUENCE,
         compression: Compression = Compression.NONE,
     ) -> bytes:
-        """The batch; `payload` is what `compression` made of `self.payload`."""
+        """The batch as bytes; `payload` is `self.payload` compressed with `compression`."""
         assert self.count, "a batch has at least one record"
         head = bytearray(
             _HEADER.pack(
@@ -107,7 +107,7 @@ class BatchWriter:
 def record_bytes_max(
     value: bytes | None, key: bytes | None, headers: Sequence[tuple[str, bytes | None]]
 ) -> int:
-    """No encoding of such a record is longer, wherever in a batch it stands."""
+    """An upper bound of the encoded size of such a record, at any position in a batch."""
     size = RECORD_OVERHEAD_BYTES_MAX + len(value or b"") + len(key or b"")
     for name, content in headers:
         size += HEADER_OVERHEAD_BYTES_MAX + len(name.encode()) + len(content or b"")
@@ -129,10 +129,11 @@ def build_batch(
     base_sequence: int = NO_SEQUENCE,
     compression: Compression = Compression.NONE,
 ) -> bytes:
-    """Encode records as one batch; their own offsets are ignored, they get consecutive ones.
+    """Encode records as one batch, with consecutive offsets; their own offsets are ignored.
 
     Raises:
-        BatchError: UNSUPPORTED_COMPRESSION_TYPE for a codec the standard library does not have.
+        BatchError: UNSUPPORTED_COMPRESSION_TYPE for a codec that the standard library does not
+            have.
     """
     writer = BatchWriter()
     for record in records:
@@ -156,7 +157,7 @@ def build_batch(
 
 
 def put_varint(out: bytearray, value: int) -> None:
-    """Append a zig-zag varint, of up to 64 bits."""
+    """Append a zig-zag varint of up to 64 bits."""
     value = value << 1 if value >= 0 else (-value << 1) - 1
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

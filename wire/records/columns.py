@@ -1,13 +1,13 @@
-"""Records of a batch from Arrow columns, without a step of Python per record.
+"""Encoding records from Arrow columns, without Python code per record.
 
-`wire.records.batch_writer` takes a microsecond for a record, a tenth of which is left here: each
-part of a record (its varints, key, value) is a column of bytes, Arrow joins the columns row by row,
-and the buffer of what comes out is the payload, records one behind the other. Nodes have no Arrow
-and do not import this module: it is for data sinks that are given columns anyway.
+`wire.records.batch_writer` takes a microsecond per record, this module a tenth of that: each part
+of a record (its varints, key, value) is a column of bytes, Arrow joins the columns row by row, and
+the buffer of the result is the payload, one record after the other. Nodes have no Arrow and do not
+import this module: it is for data sinks that get columns anyway.
 
     record    length varint | attributes 0 | time delta varint | offset delta varint
               | key length varint (-1: null) | key | value length varint | value
-              | number of headers varint, then of each name length | name | length | content
+              | number of headers varint, then for each: name length | name | length | content
 """
 
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 from wire.records.batch_writer import RECORD_OVERHEAD_BYTES_MAX, put_varint
 
 Column: TypeAlias = Any
-"""A pyarrow.Array; which type its values have is said where it is used."""
+"""A pyarrow.Array; each function says what type its values have."""
 Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 _ATTRIBUTES: Final = b"\0"
 _ZERO: Final = b"\0"
-"""As a varint."""
+"""The varint 0."""
 
 
 class EncodedRecords(NamedTuple):
@@ -35,18 +35,18 @@ class EncodedRecords(NamedTuple):
 
 
 def sizes_max(keys: Column, values: Column, headers: Column | None) -> Numbers:
-    """No encoding of a row is longer, wherever in a batch it stands (`record_bytes_max`).
+    """An upper bound of the encoded size of each row (`record_bytes_max`).
 
-    `headers` as `encode_headers` gives them.
+    `headers` is a result of `encode_headers`.
     """
     sizes = _lengths(values, 0) + _lengths(keys, 0) + RECORD_OVERHEAD_BYTES_MAX
     return sizes if headers is None else sizes + _lengths(headers, 0)
 
 
 def encode_headers(lists: Column) -> Column:
-    """Lists of structs (name: binary, content: binary) as one binary each, count in front.
+    """Encode each list of structs (name: binary, content: binary) as one binary, count first.
 
-    A null list is an empty one. No list may have a null in it, and no name may be null.
+    A null list counts as an empty one. No list may contain a null, and no name may be null.
     """
     pairs = lists.flatten()
     names, contents = pairs.field(0), pairs.field(1)
@@ -66,10 +66,11 @@ def encode_records(
     time_deltas: Numbers | None,
     offset_deltas: Numbers,
 ) -> EncodedRecords:
-    """Rows of binary columns as records; deltas are counted from the batch each one goes to.
+    """Encode rows of binary columns as records; deltas are relative to the batch of each row.
 
-    `headers` as `encode_headers` gives them, None for none at all; without `time_deltas` all have
-    the time of their batch. Key, value and headers together are to stay below a gigabyte.
+    `headers` is a result of `encode_headers`, or None if there are none. Without `time_deltas` all
+    records have the base time of their batch. Keys, values and headers together must stay below a
+    gigabyte.
     """
     body = _joined(
         _ATTRIBUTES,
@@ -88,12 +89,12 @@ def encode_records(
 
 
 def _joined(*parts: Column | bytes) -> Column:
-    """Row by row; bytes are the same in every row, a null is nothing."""
+    """Concatenate row by row; bytes are the same in every row, a null counts as empty."""
     return pc.binary_join_element_wise(*parts, b"", null_handling="replace", null_replacement=b"")
 
 
 def _ends(sizes: Numbers) -> Numbers:
-    """Where each begins if they lie one behind the other, and where the last one ends."""
+    """Where each of several adjacent items begins, and where the last one ends."""
     return np.concatenate((np.zeros(1, np.int32), np.cumsum(sizes, dtype=np.int32)))
 
 
@@ -104,7 +105,7 @@ def _lengths(column: Column, of_null: int) -> Numbers:
 
 
 def _varints(numbers: Numbers) -> Column | bytes:
-    """Each as a zig-zag varint: a column of bytes, or what it is in every row."""
+    """Each number as a zig-zag varint: a column of bytes, or bytes if all rows are equal."""
     if not len(numbers):
         return b""
     if numbers.min() == numbers.max():

@@ -1,13 +1,13 @@
 """Compressing and decompressing the records of a batch: gzip, snappy, LZ4 and Zstandard.
 
-For our client, and for nodes, which read what producers send, and compact topics.
-gzip is the standard library's, the others are cramjam's (ADR 12). What is decompressed is bounded:
-a batch may claim to hold anything. Where the format does not say how long the contents are (LZ4,
-Zstandard) memory is given in steps, so that a liar gets the steps it has paid for.
+For our client, and for nodes, which read the records that producers send and compact topics.
+gzip is the standard library's, the others are cramjam's (ADR 12). Decompressed sizes are limited,
+because a small batch may decompress to any size. If the format does not give the size of the
+contents (LZ4, Zstandard), memory is allocated in steps, so that a false claim costs little.
 
-Snappy comes in two shapes. Java frames it ("xerial": a magic, two version numbers, then blocks with
-a length each), librdkafka sends one bare block. Both are read; the framed one is written, which
-all clients understand.
+Snappy comes in two formats. Java frames it ("xerial": a magic, two version numbers, then blocks
+with a length each), librdkafka sends one bare block. Both are read; the framed one is written,
+because all clients understand it.
 """
 
 import struct
@@ -41,23 +41,23 @@ _XERIAL_LENGTH: Final = struct.Struct(">i")
 
 
 def compress(payload: bytearray, codec: Compression) -> Buffer:
-    """What goes into a batch with this codec in its attributes."""
+    """Compress the records of a batch that has this codec in its attributes."""
     return _COMPRESSORS[codec](payload)
 
 
 def decompress(batch: Batch, bytes_max: int) -> bytes:
-    """As `unpack`, but returns bytes: a copy if they are something else."""
+    """Like `unpack`, but returns bytes: a copy if `unpack` returns another type."""
     payload = unpack(batch, bytes_max)
     return payload if isinstance(payload, bytes) else bytes(payload)
 
 
 def unpack(batch: Batch, bytes_max: int) -> Buffer:
-    """The records of a batch, whatever its codec, in no more memory than they take.
+    """The decompressed records of a batch with any codec, in no more memory than they need.
 
     Raises:
         TooMuchError: CORRUPT_MESSAGE if they are longer than `bytes_max`.
         BatchError: CORRUPT_MESSAGE if they are damaged,
-            UNSUPPORTED_COMPRESSION_TYPE for a codec that is none of Kafka's.
+            UNSUPPORTED_COMPRESSION_TYPE for a codec that Kafka does not have.
     """
     codec = batch.header.attributes & COMPRESSION_MASK
     if codec in (Compression.NONE, Compression.GZIP):
@@ -72,7 +72,7 @@ def unpack(batch: Batch, bytes_max: int) -> Buffer:
             return _in_steps(cramjam.zstd.decompress_into, payload, bytes_max)
     except cramjam.DecompressionError as error:
         raise _corrupt(f"{Compression(codec).name}: {error}") from error
-    raise BatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} is none of Kafka's")
+    raise BatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} is not one of Kafka's")
 
 
 def _corrupt(what: str) -> BatchError:
@@ -86,7 +86,7 @@ def _too_much(limit: int) -> TooMuchError:
 def _in_steps(
     into: Callable[[Buffer, bytearray], int], payload: memoryview, limit: int
 ) -> bytearray:
-    """Four times the memory as long as it does not suffice, up to `limit`."""
+    """Decompress into a buffer that grows fourfold until it is large enough, up to `limit`."""
     room = min(limit, max(GUESS_BYTES_MIN, FIRST_GUESS_FACTOR * len(payload)))
     while True:
         out = bytearray(room)
@@ -122,7 +122,7 @@ def _snappy(payload: memoryview, limit: int) -> bytearray:
 
 
 def _snappy_block(block: memoryview, limit: int) -> bytearray:
-    """A block says how long its contents are."""
+    """Decompress one block; it says how long its contents are."""
     size = cramjam.snappy.decompress_raw_len(block)
     if size > limit:
         raise _too_much(limit)
@@ -144,7 +144,7 @@ def _compress_snappy(payload: bytearray) -> bytes:
 
 
 def _compress_lz4(payload: bytearray) -> bytes:
-    """The frame format with independent blocks: Java's reader refuses linked ones."""
+    """The frame format with independent blocks: Java's reader refuses linked blocks."""
     compressor = cramjam.lz4.Compressor(level=LZ4_LEVEL, content_checksum=False, block_linked=False)
     compressor.compress(bytes(payload))
     return bytes(compressor.finish())

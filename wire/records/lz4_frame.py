@@ -1,9 +1,9 @@
-"""The one form of LZ4 that every consumer can read.
+"""Checking that LZ4 data has the one form that every consumer can read.
 
-The format allows more than Kafka's Java client reads, and Kafka's brokers accept that: several
+The format allows more than Kafka's Java client reads, and Kafka's brokers accept it: several
 frames, skippable frames, blocks that refer to earlier ones, dictionaries. Java stops at the end of
-the first frame, and takes an empty block for that end. Records sent in such a form could be read by
-some consumers of the partition and never by others.
+the first frame, and takes an empty block for its end. Some consumers of the partition could read
+records in such a form, and others never could.
 """
 
 import struct
@@ -14,7 +14,7 @@ from wire.records.batch import BatchError
 
 _MAGIC: Final = b"\x04\x22\x4d\x18"
 _HEAD_BYTES: Final = 7
-"""Magic, flags, the size of blocks, a checksum of these."""
+"""Magic, flags, block size, and a checksum of them."""
 _CONTENT_SIZE: Final = 0x08
 _CONTENT_SIZE_BYTES: Final = 8
 _CONTENT_CHECKSUM: Final = 0x04
@@ -24,18 +24,18 @@ _DICTIONARY: Final = 0x01
 _INDEPENDENT: Final = 0x20
 _SIZE: Final = struct.Struct("<I")
 _STORED: Final = 1 << 31
-"""Of a block's size: it is not compressed."""
+"""The bit in a block's size that means: not compressed."""
 _NO_CONTENTS: Final = 0
-"""A compressed block that is nothing but this byte holds nothing."""
+"""A compressed block of only this byte is empty."""
 
 
 def check_frame(payload: memoryview) -> None:
-    """Whether this is one frame of independent blocks, from its first byte to its last.
+    """Check that the payload is exactly one frame of independent blocks.
 
-    Only the shape is looked at: sums and contents are for who decompresses it.
+    This only checks the structure: decompressing it checks its checksums and contents.
 
     Raises:
-        BatchError: INVALID_RECORD.
+        BatchError: INVALID_RECORD if it is not.
     """
     size = len(payload)
     if size < _HEAD_BYTES or bytes(payload[: len(_MAGIC)]) != _MAGIC:

@@ -1,4 +1,4 @@
-"""The records of a batch as positions in its payload, without creating objects.
+"""The records of a batch as positions in its payload, without an object per value.
 
 For code that keeps some records of a batch and drops the others (`broker.lifecycle.compaction`), or
 only needs their keys: a kept record is copied byte for byte. Batches are rewritten under their old
@@ -30,7 +30,7 @@ _COVERED_FROM: Final = 21
 
 
 class RecordSpan(NamedTuple):
-    """Where a record lies in the payload; its length stands before it, at `start`."""
+    """The position of a record in the payload; `start` is that of its length."""
 
     start: int
     timestamp_at: int
@@ -43,7 +43,7 @@ class RecordSpan(NamedTuple):
 
 
 def record_spans(header: BatchHeader, payload: bytes) -> Iterator[RecordSpan]:
-    """The records of a batch in order; their offsets ascend, and lie within the batch.
+    """The records of a batch in order; their offsets ascend, and are within the batch.
 
     Raises:
         BatchError: CORRUPT_MESSAGE if the records are not what the header says.
@@ -73,7 +73,7 @@ def _span(payload: bytes, start: int) -> RecordSpan:
     stop = pos + size
     if size < 0 or stop > len(payload):
         raise _corrupt(f"a record of {size} bytes with {len(payload) - pos} left")
-    timestamp_at = pos + 1  # behind the attributes, which no record uses
+    timestamp_at = pos + 1  # after the attributes, which no record uses
     timestamp_delta, offset_at = read_varint(payload, timestamp_at)
     offset_delta, pos = read_varint(payload, offset_at)
     key_size, pos = read_varint(payload, pos)
@@ -90,7 +90,7 @@ def _span(payload: bytes, start: int) -> RecordSpan:
 
 
 def rebuilt(header: BatchHeader, payload: Buffer) -> bytes:
-    """A batch of these records under this header, whose length and checksum are set right."""
+    """A batch of these records with this header, whose length and checksum are corrected."""
     head = bytearray(
         _HEADER.pack(
             *header._replace(batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES + len(payload), crc=0)

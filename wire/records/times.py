@@ -1,12 +1,12 @@
-"""The first record of a batch at a time or later, and the record with the greatest time.
+"""Finding the first record of a batch at or after a time, and the record with the greatest time.
 
-Exact, whatever the codec and however large the batch: records are walked only for their times and
-offsets, without creating objects. The greatest time in a header comes from the producer, so nothing
-is concluded from it, unless the log has put its own time there (LogAppendTime): that is the time of
-every record.
+The results are exact for every codec and batch size: only the times and offsets of the records are
+read, without creating objects. The greatest time in a header comes from the producer and is not
+trusted, unless the log has put its own time there (LogAppendTime): that is the time of every
+record.
 
-A batch of 16 MB takes about a quarter of a second. A caller that cannot wait so long runs it
-elsewhere, with a `rest` that is called now and then, to let others run.
+A batch of 16 MB takes about a quarter of a second. A caller that cannot wait so long runs this in
+another thread, with a `rest` that is called regularly to let other threads run.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,18 +25,18 @@ from wire.records.batch import (
 from wire.records.compression import decompress
 
 REST_RECORDS: Final = 1_000
-"""Walked between two rests: less than a millisecond."""
+"""Records read between two calls of `rest`: they take less than a millisecond."""
 
 
 class Timed(NamedTuple):
-    """A record's place and time."""
+    """A record's offset and time."""
 
     offset: int
     timestamp_ms: int
 
 
 def no_rest() -> None:
-    """For callers that can wait."""
+    """A `rest` for callers that can wait."""
 
 
 def first_reaching(
@@ -47,11 +47,11 @@ def first_reaching(
     bytes_max: int = DECOMPRESSED_BYTES_MAX,
     rest: Callable[[], None] = no_rest,
 ) -> Timed | None:
-    """The first record from offset `since` on that has this time or a later one; None: no such.
+    """The first record from offset `since` on with this time or a later one; None: there is none.
 
     Raises:
-        BatchError: the records are not what the header says, cannot be decompressed, or would be
-            more than `bytes_max`.
+        BatchError: the records are not what the header says, cannot be decompressed, or are longer
+            than `bytes_max` when decompressed.
     """
     if _has_log_time(batch) and batch.header.max_timestamp_ms < timestamp_ms:
         return None
@@ -68,7 +68,7 @@ def greatest(
     bytes_max: int = DECOMPRESSED_BYTES_MAX,
     rest: Callable[[], None] = no_rest,
 ) -> Timed | None:
-    """The first of those records from offset `since` on that have the greatest time of them.
+    """The record with the greatest time from offset `since` on, the first if there are several.
 
     Raises:
         BatchError: as `first_reaching`.
@@ -87,14 +87,14 @@ def _has_log_time(batch: Batch) -> bool:
 
 
 def _timed(batch: Batch, bytes_max: int, rest: Callable[[], None]) -> Iterator[tuple[int, int]]:
-    """Offset and time of each record, in the order of their offsets."""
+    """Offset and time of each record, in order of offset."""
     header = batch.header
     if _has_log_time(batch) and header.last_offset_delta == header.record_count - 1:
         for offset in range(header.base_offset, header.base_offset + header.record_count):
             yield offset, header.max_timestamp_ms
         return
     if header.record_count == 0:
-        return  # compaction has left its place only
+        return  # compaction has left an empty batch
     payload = decompress(batch, bytes_max)
     rest()
     if header.record_count < 0 or header.record_count * RECORD_BYTES_MIN > len(payload):
@@ -104,7 +104,7 @@ def _timed(batch: Batch, bytes_max: int, rest: Callable[[], None]) -> Iterator[t
     for number in range(1, header.record_count + 1):
         try:
             size, pos = read_varint(payload, pos)
-            time_delta, at = read_varint(payload, pos + 1)  # attributes say nothing
+            time_delta, at = read_varint(payload, pos + 1)  # after the attributes: unused
             offset_delta, at = read_varint(payload, at)
         except IndexError as error:
             raise _corrupt(f"record {number} goes beyond the end") from error

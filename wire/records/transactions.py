@@ -1,9 +1,8 @@
-"""Which batches of a log contain no records for a reader: markers, and data of aborted
-transactions.
+"""Which batches a reader of committed records skips: markers, and data of aborted transactions.
 
-KIP-98: between the first offset of an aborted transaction, which the answer to a fetch contains for
-readers of committed records, and its marker, the transactional batches of that producer do not
-count. A transaction may extend over several answers, so this state is kept between them.
+KIP-98: a fetch response lists the first offset of every aborted transaction. From there to its
+abort marker, readers skip the transactional batches of that producer. A transaction may extend over
+several responses, so this state is kept between them.
 """
 
 from collections import deque
@@ -28,18 +27,18 @@ MARKER_TYPE_AT: Final = 2
 
 @attrs.define(eq=False)
 class Transactions:
-    """Of one partition, whose batches are shown to it in order."""
+    """The transactions of one partition; call `skips` with its batches in order."""
 
     _aborting: set[int] = attrs.Factory(set)
-    """Producers within a transaction that ends in an abort."""
+    """Producers that are in a transaction which will be aborted."""
     _to_come: deque[AbortedTransaction] = attrs.Factory(deque)
 
     def set_aborted(self, aborted: Iterable[AbortedTransaction] | None) -> None:
-        """What the answer says that holds the batches which are shown next."""
+        """Set the aborted transactions of the response that contains the next batches."""
         self._to_come = deque(sorted(aborted or (), key=_first_offset))
 
     def skips(self, batch: Batch) -> bool:
-        """Whether the batch has nothing for a reader."""
+        """Whether a reader skips this batch."""
         header = batch.header
         while self._to_come and self._to_come[0].first_offset <= header.last_offset:
             self._aborting.add(self._to_come.popleft().producer_id)
@@ -54,7 +53,7 @@ class Transactions:
         )
 
     def forget(self) -> None:
-        """Reading continues somewhere else."""
+        """Reset: reading continues at another offset."""
         self._aborting.clear()
         self._to_come.clear()
 
@@ -64,7 +63,7 @@ def _first_offset(one: AbortedTransaction) -> int:
 
 
 def _is_abort(batch: Batch) -> bool:
-    """A marker's key is its version and its type."""
+    """Whether this marker aborts: a marker's key is its version and its type."""
     try:
         record = next(iterate_records(batch), None)
     except BatchError:

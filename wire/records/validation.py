@@ -1,19 +1,19 @@
-"""Reading the records that a producer sends, before they are stored: an entry is for ever.
+"""Validating the records that a producer sends before they are stored: entries stay for ever.
 
-A checksum says that bytes came as they were sent, not that they are records. Whoever consumes a
-partition would meet them at every start: garbage stops consumers for ever, a count or an offset
-that lies makes them read twice, backwards, or past what is there. So a batch is read in full
-before it is appended, and what any reader would stumble over is refused, as Kafka does (its
-`LogValidator`), and where Kafka lets through what its own consumers cannot read, as they do.
+A checksum proves that bytes arrived as they were sent, not that they are records. Every consumer of
+the partition would meet bad records at every start: garbage stops consumers for ever, and a false
+count or offset makes them read records twice, backwards, or past the end. So a batch is read in
+full before it is appended. Whatever a reader could not handle is refused, as Kafka does (its
+`LogValidator`); that includes what Kafka's brokers accept but its consumers cannot read.
 
     length varint | attributes | time delta varlong | offset delta varint
     | key length varint (-1: null) | key | value length varint | value
-    | number of headers varint, then of each: name length | name | content length | content
+    | number of headers varint, then for each: name length | name | content length | content
 
-Lengths and offsets are varints of at most five bytes, the time of at most ten: Java reads no more.
-Nothing is made of a record: a step of Python for each varint, most of which are one byte, takes
-less than a microsecond for all of a record. What is wrong with records that can be read (their
-time, a missing key) is said of each of them (KIP-467), in a second walk that is done only then.
+Lengths and offsets are varints of at most five bytes, times of at most ten: Java reads no more. No
+objects are created: with a few Python steps per varint, most of which are one byte, a record takes
+less than a microsecond. If readable records break a rule (their time, a missing key), each of them
+is named in the response (KIP-467); a second pass finds them, and is only made in that case.
 """
 
 from collections.abc import Callable
@@ -38,15 +38,16 @@ from wire.records.lz4_frame import check_frame
 from wire.records.times import REST_RECORDS, no_rest
 
 NO_TIMESTAMP: Final = -1
-"""Of a record whose producer did not say when it was made: no limit is for it."""
+"""The time of a record whose producer gave none; no limit applies to it."""
 NAMED_MAX: Final = 10_000
-"""Records of one batch that are named in an answer: a million of them would be a large answer."""
+"""Records of one batch that a response names: a million would make a large response."""
 COPIED_BELOW: Final = 4_096
-"""Bytes of a record on average: below, it pays to copy them, for bytes are read faster."""
+"""Average bytes of a record below which the records are copied to `bytes`, which is read faster
+than a memoryview."""
 
 
 class Rules(NamedTuple):
-    """What a topic asks of records beyond that they can be read."""
+    """What a topic requires of records, besides being readable."""
 
     earliest_ms: int = -TIMESTAMP_END
     latest_ms: int = TIMESTAMP_END - 1
@@ -54,16 +55,16 @@ class Rules(NamedTuple):
 
 
 READABLE: Final = Rules()
-"""No more than that."""
+"""The records only have to be readable."""
 
 
 class BadRecordsError(BatchError):
-    """Some records of a batch are not taken, and so none of it is."""
+    """Some records of a batch are refused, and therefore the whole batch is."""
 
     def __init__(self, code: ErrorCode, what: str, records: list[tuple[int, str]]) -> None:
         super().__init__(code, what)
         self.records = records
-        """Index in the batch, and what is wrong."""
+        """The index of each refused record in the batch, and what is wrong with it."""
 
 
 def check_records(
@@ -73,14 +74,14 @@ def check_records(
     bytes_max: int,
     rest: Callable[[], None] = no_rest,
 ) -> int:
-    """Read all records of a batch whose header was found to be right; their greatest timestamp.
+    """Check all records of a batch whose header is valid; returns their greatest timestamp.
 
-    `rest` is called now and then, for those who have others to let go on.
+    `rest` is called regularly, to let other threads run.
 
     Raises:
-        BadRecordsError: INVALID_RECORD or INVALID_TIMESTAMP.
-        TooMuchError: MESSAGE_TOO_LARGE, more than `bytes_max` when decompressed.
-        BatchError: INVALID_RECORD for what cannot be decompressed.
+        BadRecordsError: INVALID_RECORD or INVALID_TIMESTAMP, with the bad records.
+        TooMuchError: MESSAGE_TOO_LARGE if they are longer than `bytes_max` when decompressed.
+        BatchError: INVALID_RECORD if they cannot be decompressed.
     """
     header = batch.header
     payload = _payload(batch, bytes_max)
@@ -100,7 +101,7 @@ def check_records(
         low, high = (min(low, least), max(high, most)) if first else (least, most)
         keyless = keyless or some_keyless
     if pos != len(payload):
-        what = f"the batch has {len(payload) - pos} bytes behind its last record"
+        what = f"the batch has {len(payload) - pos} bytes after its last record"
         if pos > len(payload):
             what = f"record {count - 1} goes beyond the end"
         raise BadRecordsError(ErrorCode.INVALID_RECORD, what, [(count - 1, what)])
@@ -126,11 +127,13 @@ def _payload(batch: Batch, bytes_max: int) -> Buffer:
     except BatchError as error:
         if error.code is not ErrorCode.CORRUPT_MESSAGE:
             raise
-        # Not CORRUPT_MESSAGE: it came as it was sent, and clients would send it again.
+        # Not CORRUPT_MESSAGE: the batch arrived as it was sent, and clients would send it again.
         raise BatchError(ErrorCode.INVALID_RECORD, error.what) from error
 
 
 class _Walked(NamedTuple):
+    """Where records end, their least and greatest time deltas, and whether one has no key."""
+
     pos: int
     low: int
     high: int
@@ -138,9 +141,9 @@ class _Walked(NamedTuple):
 
 
 def _walk(payload: Buffer, pos: int, first: int, until: int) -> _Walked:  # noqa: C901
-    """From record `first`, at `pos`, to before `until`: where they end, their least and greatest
-    time deltas, and whether one has no key. IndexError or _Unreadable: ask `_name_malformed`."""
-    # One loop, without a call for what is usual: it is run for every record of every producer.
+    """Check the records from `first`, at `pos`, to before `until`. For the reason of an IndexError
+    or _Unreadable call `_name_malformed`."""
+    # One loop without calls in the usual case: it runs for every record of every producer.
     keyless, low, high, last_time = False, 0, 0, -1
     expected = first << 1  # as a zig-zag varint
     for _ in range(first, until):
@@ -155,7 +158,7 @@ def _walk(payload: Buffer, pos: int, first: int, until: int) -> _Walked:  # noqa
                 size = size & 0x7F | more << 7
         stop = pos + (size >> 1)
         wrong = size & 1
-        time = payload[pos + 1]  # behind the attributes, which no record uses
+        time = payload[pos + 1]  # after the attributes, which no record uses
         pos += 2
         if time > 0x7F:
             time, pos = _raw_varlong(payload, pos - 1)
@@ -210,7 +213,7 @@ def _walk(payload: Buffer, pos: int, first: int, until: int) -> _Walked:  # noqa
 
 
 def _name_malformed(header: BatchHeader, payload: Buffer) -> BadRecordsError:
-    """Which record it is that cannot be read, and what is wrong with it."""
+    """The error that names the first unreadable record, and what is wrong with it."""
     pos = 0
     for index in range(header.record_count):
         start = pos
@@ -224,7 +227,7 @@ def _name_malformed(header: BatchHeader, payload: Buffer) -> BadRecordsError:
 
 
 def _behind_record(payload: Buffer, start: int, index: int) -> int:
-    """Where the record that begins at `start` ends."""
+    """Check one record; returns where it ends."""
     size, pos = _raw_varint(payload, start)
     if size & 1:
         raise _Unreadable("its length is negative")
@@ -246,11 +249,11 @@ def _behind_record(payload: Buffer, start: int, index: int) -> int:
 
 
 class _Unreadable(Exception):
-    """What is wrong with the current record."""
+    """The current record cannot be read; the message says why."""
 
 
 def _raw_varint(payload: Buffer, pos: int) -> tuple[int, int]:
-    """A varint of up to 32 bits as it is written, zig-zag, and where it ends."""
+    """A varint of up to 32 bits, still zig-zag encoded, and where it ends."""
     value = 0
     for shift in (0, 7, 14, 21, 28):
         byte = payload[pos]
@@ -264,7 +267,7 @@ def _raw_varint(payload: Buffer, pos: int) -> tuple[int, int]:
 
 
 def _raw_varlong(payload: Buffer, pos: int) -> tuple[int, int]:
-    """The same of up to 64 bits."""
+    """The same for up to 64 bits."""
     value = 0
     for shift in range(0, 70, 7):
         byte = payload[pos]
@@ -278,7 +281,7 @@ def _raw_varlong(payload: Buffer, pos: int) -> tuple[int, int]:
 
 
 def _behind_headers(payload: Buffer, pos: int, stop: int) -> int:
-    """Where the headers end whose number stands at `pos`."""
+    """Check the headers of a record, whose number is at `pos`; returns where they end."""
     count, pos = _raw_varint(payload, pos)
     if count & 1:
         raise _Unreadable("it has a negative number of headers")
@@ -301,9 +304,10 @@ def _behind_headers(payload: Buffer, pos: int, stop: int) -> int:
 def _name_bad_records(
     header: BatchHeader, payload: Buffer, rules: Rules, rest: Callable[[], None]
 ) -> None:
-    """
+    """Look for the records that break the rules.
+
     Raises:
-        BadRecordsError: naming each record that the rules are against, if there is one.
+        BadRecordsError: with each such record, if there is one.
     """
     named: list[tuple[int, str]] = []
     many, pos = 0, 0

@@ -1,29 +1,29 @@
-"""Write tokens: which writer wrote which piece of which micro-batch, in a record batch's header.
+"""Write tokens: header fields of a record batch that name its writer, micro-batch and chunk.
 
 A streaming job that restarts runs its last micro-batch again, perhaps days later and on other
 machines. So that nothing is appended twice, each record batch it writes says where it belongs: the
-*writer* (a job, and what part of it) is the producer id, and the *position* is the micro-batch,
-the chunk within it, and whether more chunks follow. Kafka's idempotent producers cannot serve for
-that: their sequences count records, an id is drawn anew at every start, and only five batches are
-remembered. The rule by which a partition judges tokens is in `broker.state_machine.writer_state`
+producer id is the *writer* (a job, or a part of it), and the *position* is the micro-batch, the
+chunk within it, and whether more chunks follow. Kafka's idempotent producers do not help here:
+their sequences count records, they get a new id at every start, and only five batches are
+remembered. `broker.state_machine.writer_state` has the rule by which a partition judges tokens
 (ADR 28).
 
     producer id    1 << 62, and 62 bits of a hash of the writer's name
     position       micro-batch (30 bits) | chunk (15) | more (1): its upper 15 bits travel as the
                    producer epoch, its lower 31 as the base sequence
 
-Ids of idempotent producers are allocated from 0 on, and never come near.
+Ids of idempotent producers are allocated from 0 on, and never get that high.
 """
 
 import hashlib
 from typing import Final, NamedTuple
 
 FEATURE: Final = "evenkeel.write_tokens"
-"""Among the supported features of ApiVersions (KIP-584): this broker knows the rule."""
+"""A supported feature in ApiVersions (KIP-584): this broker knows the rule."""
 FEATURE_VERSION: Final = 1
 FIRST_ID: Final = 1 << 62
 BATCH_END: Final = 1 << 30
-"""At five micro-batches a second that is nearly seven years."""
+"""The limit of micro-batch numbers: nearly seven years of five micro-batches a second."""
 CHUNK_END: Final = 1 << 15
 _SEQUENCE_BITS: Final = 31
 _SEQUENCE_MASK: Final = (1 << _SEQUENCE_BITS) - 1
@@ -32,7 +32,7 @@ _BATCH_SHIFT: Final = 16
 
 
 class Position(NamedTuple):
-    """Where a chunk belongs; positions of one writer and partition compare in writing order."""
+    """The place of a chunk; positions of one writer in a partition compare in writing order."""
 
     batch: int
     chunk: int
@@ -53,16 +53,17 @@ def is_write_token(producer_id: int) -> bool:
 
 
 def writer_id(*name: str | int) -> int:
-    """The producer id of the writer of this name: the same wherever and whenever one asks."""
+    """The producer id of the writer with this name: the same on every machine, at any time."""
     text = "\0".join(str(part) for part in name)
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return FIRST_ID | int.from_bytes(digest, "big") >> 2
 
 
 def token_of(producer_id: int, position: Position) -> Token:
-    """
+    """The token for a writer's chunk.
+
     Raises:
-        ValueError: the micro-batch or the chunk has a number that is too high.
+        ValueError: the number of the micro-batch or of the chunk is too high.
     """
     batch, chunk, more = position
     if not 0 <= batch < BATCH_END or not 0 <= chunk < CHUNK_END:
@@ -75,7 +76,7 @@ def token_of(producer_id: int, position: Position) -> Token:
 
 
 def position_of(epoch: int, sequence: int) -> Position:
-    """What the header of a batch says, both fields being what `validate` lets through."""
+    """The position in a batch's header; both fields have passed `validate`."""
     number = epoch << _SEQUENCE_BITS | sequence
     chunk = number >> _CHUNK_SHIFT & CHUNK_END - 1
     return Position(number >> _BATCH_SHIFT, chunk, bool(number & 1))

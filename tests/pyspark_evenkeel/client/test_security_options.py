@@ -114,7 +114,7 @@ def test_secrets_are_not_shown() -> None:
 
 
 def test_addresses_that_are_none_are_told() -> None:
-    with pytest.raises(ConfigurationError, match=r"bootstrap.servers: 'a:b' is no address"):
+    with pytest.raises(ConfigurationError, match=r"bootstrap.servers: 'a:b' is not an address"):
         ClusterSettings(bootstrap="a:b")
 
 
