@@ -41,8 +41,8 @@ BURST_BYTES: Final = 128 * 1024
 """More than the largest packet before segmentation (64 KiB and headers), which the token bucket
 would cut into frames on this machine's CPU."""
 QUEUE_S: Final = 0.16
-"""The longest that data may wait for its turn; what comes then is lost, as in a switch, and TCP slows
-down. A deeper queue on a slow link would only delay everything, including leases and heartbeats."""
+"""The longest that data may wait for its turn; what comes then is lost, as in a switch, and TCP
+slows down. A deeper queue on a slow link would only delay all data, leases and heartbeats too."""
 
 
 class MachinesError(RuntimeError):

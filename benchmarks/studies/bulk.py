@@ -108,7 +108,7 @@ class Node:
             os.close(descriptor)
 
     def settle(self) -> None:
-        """Move all data to the cold store, as the tiering thread does (broker.lifecycle.tiering)."""
+        """Move all data to the cold store, like the tiering thread (broker.lifecycle.tiering)."""
         reader = NearbyReader(self._wal)
         below = place_of(1, 0)
         while below < self._wal.end:
