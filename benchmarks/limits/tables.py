@@ -39,7 +39,7 @@ def _line(cells: Sequence[str]) -> str:
 def _notes(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield "share: product divided by bare, median of the pairs of rounds, least - greatest"
     yield "us: CPU time of all three servers"
-    yield "consume: compared with the loopback only, not with a bare append"
+    yield "consume: no bare append is beside it, only the loopback"
     noisy = max((outcome.others_share for outcome in outcomes), default=0.0)
     if noisy > OTHERS_WORTH_TELLING:
         yield f"other processes took up to {noisy:.0%} of this machine, the idle side included"
