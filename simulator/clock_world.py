@@ -11,8 +11,8 @@ what the clocks truly were, never by what a `Trust` concluded:
 
 * `stop`: a node whose clock is off by more than the margin does not act once a peer whose clock is
   right, and that had answered before, has said, asked or not, that it is suddenly far ahead;
-* `doubt`: nor once so many peers with right clocks have answered it, each fast enough for its answer
-  to be a proof, that the others are no majority together with the node;
+* `doubt`: nor once so many peers with right clocks have answered it, each fast enough to prove it,
+  that the others are no majority together with the node;
 * `fresh`: no node is trusted, the first time or again, unless a majority has answered it since it
   was last not trusted. And at the end, when everything is repaired, every node is trusted.
 """
