@@ -1,3 +1,2 @@
-"""What the product reaches and costs, and what others do. `python -m benchmarks` runs the suite.
-Read first: `suites/suite.py`, `suites/runs.py`.
-"""
+"""What the product achieves and costs, compared with others. `python -m benchmarks` runs the suite.
+Read first: `suites/suite.py`, `suites/runs.py`."""

@@ -107,7 +107,7 @@ def _measure(
 
 
 def _tell(run: Run, context: Mapping[str, Any], against: Sequence[Earlier] | None) -> None:
-    """All that was found out, as tables."""
+    """Print all results, as tables."""
     peers = [peer.name for peer in run.peers]
     ours = [outcome for outcome in run.outcomes if outcome.system not in peers]
     print(f"\n{report.table(ours)}")
@@ -115,7 +115,7 @@ def _tell(run: Run, context: Mapping[str, Any], against: Sequence[Earlier] | Non
         told = " and ".join(f"{results.number(slope)} {what}" for what, slope in slopes.items())
         print(f"one more idle group costs each node {told}")
     if context["machine"]["file_system"] in environment.MEMORY_FILE_SYSTEMS:
-        print("data was kept in memory, so fsync has cost nothing")
+        print("data was kept in memory, so fsync cost nothing")
     for peer in peers:
         theirs = [outcome for outcome in run.outcomes if outcome.system == peer]
         if theirs:

@@ -1,4 +1,4 @@
-"""What is measured: a fresh cluster of ours, or any brokers that are already there."""
+"""What is measured: a fresh cluster of ours, or any existing brokers."""
 
 import os
 import secrets
@@ -44,13 +44,13 @@ class Target:
     bootstrap: str
     replication: int
     pids: tuple[int, ...] = ()
-    """Of the nodes, by id; none when they are not ours."""
+    """Of the nodes, by id; empty if they are not ours."""
     configuration: dict[str, Any] = attrs.Factory(dict)
     data_dir: Path | None = None
     spec: ClusterSpec | None = None
     """Of a cluster of ours; its masters are evenly spread at first."""
     launcher: Launcher | None = None
-    """Of such a cluster, for who wants to hurt its nodes."""
+    """Of such a cluster, for benchmarks that kill its nodes."""
 
     @property
     def full(self) -> bool:
@@ -92,7 +92,7 @@ class Target:
 
 
 def delete_topic(bootstrap: str, topic: str) -> None:
-    """Delete a topic that a benchmark has made.
+    """Delete a topic that a benchmark has created.
 
     Raises:
         TargetError: if it is refused.
@@ -113,13 +113,13 @@ async def fresh_cluster(
     nodes: int = NODES,
     machines: Network | None = None,
 ) -> AsyncIterator[Target]:
-    """Nodes with empty logs and evenly spread masters; they and their data go at the end.
+    """Nodes with empty logs and evenly spread masters; they and their data are removed at the end.
 
-    With `machines` each is on one of its own; the links of those are to be limited afterwards, so
-    that starting is not.
+    With `machines` each node is on one of its own; limit their links afterwards, so that starting
+    is not limited.
 
     Raises:
-        TargetError: if the masters do not get where they belong, or there is no room.
+        TargetError: if the masters do not get in place, or there is no room.
     """
     state.DEFAULT_DATA_DIR.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(state.DEFAULT_DATA_DIR).free
@@ -139,7 +139,7 @@ async def fresh_cluster(
             await launcher.start_all()
             await masters_even(spec, launcher)
             yield _target_of(spec, launcher, overrides)
-            launcher.hurry.set()  # nobody needs its data: no goodbye
+            launcher.hurry.set()  # nobody needs its data: no graceful end
     finally:
         shutil.rmtree(data_dir)
 
@@ -167,7 +167,7 @@ def _target_of(spec: ClusterSpec, launcher: Launcher, overrides: Sequence[str]) 
 
 
 async def masters_even(spec: ClusterSpec, launcher: Launcher) -> None:
-    """Wait until every group's master is where it belongs.
+    """Wait until every group's master is in place.
 
     Raises:
         TargetError: if they do not get there.
@@ -186,10 +186,10 @@ async def masters_even(spec: ClusterSpec, launcher: Launcher) -> None:
 
 
 def given_brokers(bootstrap: str, replication: int | None = None, name: str = GIVEN) -> Target:
-    """Brokers of whatever make, which are asked nothing but Kafka's protocol.
+    """Brokers of any make, addressed only through Kafka's protocol.
 
     Raises:
-        TargetError: if they do not answer, or are fewer than the replication wanted.
+        TargetError: if they do not answer, or are fewer than the requested replication.
     """
     try:
         brokers = len(ask_any(bootstrap, MetadataRequest(topics=[])).brokers)

@@ -1,9 +1,8 @@
-"""Who may load the machine now: one system at a time, in rounds whose order alternates.
+"""Which system may load the machine now: one at a time, in rounds whose order alternates.
 
-Systems that are measured beside each other (A B, B A, A B, ...) must not load the machine at the
-same time, and what drifts meanwhile must favour neither. Each is measured by a task of its own,
-which asks for its turn before every load; what it does between its turns, as making a topic, may
-happen beside another's.
+Systems that are compared (A B, B A, A B, ...) must not load the machine at the same time, and drift
+over time must favour neither. Each is measured by a task of its own, which takes its turn before
+every load; what it does between its turns, such as creating a topic, may overlap with another's.
 """
 
 from collections import deque
@@ -23,22 +22,22 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, seat: int) -> AsyncIterator[None]:
-        """Wait for the turn and hold it: no one else has it meanwhile."""
-        assert seat in self._present, "who has left gets no turn"
+        """Wait for the turn and hold it: no other participant has it meanwhile."""
+        assert seat in self._present, "a participant that has left gets no turn"
         async with self._changed:
             while self._round[0] != seat:
                 await self._changed.wait()
         try:
             yield
         finally:
-            with trio.CancelScope(shield=True):  # waits for nobody who holds it for long
+            with trio.CancelScope(shield=True):  # no holder keeps it for long
                 async with self._changed:
                     self._round.popleft()
                     self._refill()
                     self._changed.notify_all()
 
     async def leave(self, seat: int) -> None:
-        """No more turns for this one; the others do not wait for it."""
+        """No more turns for this participant; the others do not wait for it."""
         with trio.CancelScope(shield=True):
             async with self._changed:
                 self._present.remove(seat)

@@ -1,2 +1,1 @@
-"""Grafana dashboards, Prometheus' rules and alerts as descriptions, and what writes them to
-files."""
+"""Grafana dashboards, and Prometheus' rules and alerts, as values; `__main__` writes the files."""

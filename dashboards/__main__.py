@@ -26,7 +26,7 @@ HERE: Final = Path(__file__).parent
 
 
 def files() -> Iterator[tuple[Path, str]]:
-    """What there should be, below this folder."""
+    """The path below this folder, and the text, of every file."""
     for dashboard in DASHBOARDS:
         text = json.dumps(to_json(dashboard), indent=1) + "\n"
         yield Path("grafana") / f"{dashboard.uid}.json", text

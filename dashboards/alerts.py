@@ -36,7 +36,7 @@ NODES: Final[Sequence[Alert]] = (
         lasts="10m",
         severity=WARNING,
         summary=f"{CLUSTER} has {VALUE} nodes that Prometheus does not know",
-        description="Nobody watches them. Add them to the targets of Prometheus.",
+        description="Nothing watches them. Add them to the targets of Prometheus.",
     ),
     Alert(
         name="EvenkeelNodeNotReady",
@@ -45,7 +45,7 @@ NODES: Final[Sequence[Alert]] = (
         lasts="2m",
         severity=WARNING,
         summary=f"{NODE} is not ready",
-        description="It runs, and should not be sent clients: /readyz says why.",
+        description="It runs, but should not be sent clients: /readyz says why.",
     ),
     Alert(
         name="EvenkeelNodeRestarting",
@@ -53,7 +53,7 @@ NODES: Final[Sequence[Alert]] = (
         when="> 2",
         severity=WARNING,
         summary=f"{NODE} was started {VALUE} times in 15 minutes",
-        description="Something ends it again and again: its log's last lines say what.",
+        description="Something ends it again and again: the last lines of its log say what.",
     ),
     Alert(
         name="EvenkeelNodeBusy",
@@ -62,7 +62,7 @@ NODES: Final[Sequence[Alert]] = (
         lasts="10m",
         severity=WARNING,
         summary=f"{NODE} uses {PERCENT} of a core",
-        description="Its event loop uses one core, so there is nothing left: requests wait.",
+        description="Its event loop uses one core and has no time left: requests wait.",
     ),
     Alert(
         name="EvenkeelLoopLag",
@@ -71,7 +71,7 @@ NODES: Final[Sequence[Alert]] = (
         lasts="2m",
         severity=WARNING,
         summary=f"{NODE}: its event loop stood still for {DURATION}",
-        description="Whatever the node does waits so long, renewals of leases included.",
+        description="Everything the node does waits this long, including renewals of leases.",
     ),
     Alert(
         name="EvenkeelLinkDown",
@@ -90,7 +90,7 @@ NODES: Final[Sequence[Alert]] = (
         lasts="5m",
         severity=WARNING,
         summary=f"{NODE} drops {VALUE} frames/s to node {{{{ $labels.peer }}}}",
-        description="The peer takes less than it is sent; what is dropped is sent again, later.",
+        description="The peer takes less than it is sent; dropped frames are sent again later.",
     ),
     Alert(
         name="EvenkeelClockUntrusted",
@@ -99,7 +99,7 @@ NODES: Final[Sequence[Alert]] = (
         lasts="30s",
         severity=CRITICAL,
         summary=f"{NODE}: its clock is off, or was never compared",
-        description="It is master of nothing until its clock is right.",
+        description="It is not master of any Paxos group until its clock is right.",
     ),
     Alert(
         name="EvenkeelClockOffset",
@@ -108,8 +108,8 @@ NODES: Final[Sequence[Alert]] = (
         when="> 0.5",
         lasts="5m",
         severity=WARNING,
-        summary=f"{NODE}: clocks are apart by {PERCENT} of what is allowed",
-        description="At 80 % off the middle of all clocks a node gives its masters up.",
+        summary=f"{NODE}: clocks differ by {PERCENT} of what is allowed",
+        description="A node that is 80 % off the middle of all clocks gives up its masters.",
     ),
     Alert(
         name="EvenkeelClockStoodStill",
@@ -117,8 +117,8 @@ NODES: Final[Sequence[Alert]] = (
         when="> 0",
         severity=WARNING,
         summary=f"{NODE}: clocks stood still {VALUE} times in the last hour",
-        description="Its machine was frozen while the others went on, or a peer's was. It gives "
-        "its masters up when it notices.",
+        description="Its machine was frozen while the others continued, or a peer's was. It gives "
+        "up its masters when it notices.",
     ),
     Alert(
         name="EvenkeelLeaseSettingsDiffer",
@@ -126,7 +126,7 @@ NODES: Final[Sequence[Alert]] = (
         when="> 0",
         lasts="15m",
         severity=WARNING,
-        summary=f"{NODE}: {VALUE} nodes have other settings of the lease than it has",
+        summary=f"{NODE}: {VALUE} nodes have other lease settings than this node",
         description="Each node judges clocks and leases by its own settings, and safety needs "
         "all to judge alike.",
     ),
@@ -137,7 +137,7 @@ NODES: Final[Sequence[Alert]] = (
         lasts="15s",
         severity=CRITICAL,
         summary=f"{NODE} is cut off from a majority of the nodes",
-        description="It sends its clients to others and takes none until it hears a majority.",
+        description="It redirects its clients and accepts none until it hears from a majority.",
     ),
     Alert(
         name="EvenkeelNotDurable",
@@ -168,8 +168,8 @@ MASTERS: Final[Sequence[Alert]] = (
         lasts="1m",
         severity=CRITICAL,
         summary=f"{GROUP}: {VALUE} nodes act as its master",
-        description="Must never be. Ballots protect the log, but reads may be old. Scrapes are "
-        "not of one moment, so this only counts when it lasts.",
+        description="Must never happen. Ballots protect the log, but reads may be old. Scrapes are "
+        "not simultaneous, so this only counts when it lasts.",
     ),
     Alert(
         name="EvenkeelMasterFlapping",
@@ -188,7 +188,7 @@ MASTERS: Final[Sequence[Alert]] = (
         lasts="15m",
         severity=WARNING,
         summary=f"{CLUSTER}: a node has {VALUE} times the average of masters",
-        description="That node does the work of others, whose CPUs, disks and links idle.",
+        description="That node does the work of others, whose CPUs, disks and links are idle.",
     ),
     Alert(
         name="EvenkeelLeaseMarginLow",
@@ -196,7 +196,7 @@ MASTERS: Final[Sequence[Alert]] = (
         when="< 0.2",
         lasts="2m",
         severity=WARNING,
-        summary=f"{NODE}: leases of its Paxos groups came down to {PERCENT}",
+        summary=f"{NODE}: leases of its Paxos groups fell to {PERCENT}",
         description="Renewals are late. When one comes too late, the Paxos group loses its master.",
     ),
 )
@@ -208,7 +208,7 @@ REPLICAS: Final[Sequence[Alert]] = (
         when="> 0",
         severity=CRITICAL,
         summary=f"{GROUP}: node {{{{ $labels.node }}}} sees {VALUE} members with another log",
-        description="Must never be: replicas have applied different entries.",
+        description="Must never happen: replicas have applied different entries.",
     ),
     Alert(
         name="EvenkeelUnderReplicated",
@@ -235,7 +235,7 @@ REPLICAS: Final[Sequence[Alert]] = (
         lasts="10m",
         severity=WARNING,
         summary=f"{NODE} may not vote in {VALUE} Paxos groups",
-        description="It has lost something of their log, and learns it from its peers.",
+        description="It has lost some of their log, and fetches it from its peers.",
     ),
     Alert(
         name="EvenkeelCatchingUp",
@@ -243,8 +243,8 @@ REPLICAS: Final[Sequence[Alert]] = (
         when="> 0",
         lasts="30m",
         severity=WARNING,
-        summary=f"{NODE} has {VALUE} Paxos groups or damaged places still to get from peers",
-        description="It takes long: until then these have a copy less.",
+        summary=f"{NODE} still has to get {VALUE} Paxos groups or damaged places from peers",
+        description="It takes long: until then these have one copy less.",
     ),
     Alert(
         name="EvenkeelReplicaMovesStuck",
@@ -253,7 +253,7 @@ REPLICAS: Final[Sequence[Alert]] = (
         lasts="1h",
         severity=WARNING,
         summary=f"{CLUSTER}: {VALUE} Paxos groups have been changing their members for an hour",
-        description="A node that is to have them does not get them, or one that is to leave "
+        description="A node that should have them does not get them, or one that should leave "
         "them does not answer.",
     ),
 )
@@ -266,7 +266,7 @@ STORAGE: Final[Sequence[Alert]] = (
         severity=CRITICAL,
         summary=f"{NODE}: its disk is nearly full, writes are refused",
         description="Producers to Paxos groups with this member get NOT_ENOUGH_REPLICAS and retry. "
-        "Reads go on.",
+        "Reads continue.",
     ),
     Alert(
         name="EvenkeelDiskStuck",
@@ -274,7 +274,7 @@ STORAGE: Final[Sequence[Alert]] = (
         when="== 1",
         severity=CRITICAL,
         summary=f"{NODE}: its disk is full, it pauses",
-        description="There is no room for another record. It goes on by itself with more room.",
+        description="There is no room for another record. It continues by itself when there is.",
     ),
     Alert(
         name="EvenkeelDiskHung",
@@ -282,7 +282,7 @@ STORAGE: Final[Sequence[Alert]] = (
         when="== 1",
         severity=CRITICAL,
         summary=f"{NODE}: its disk hangs",
-        description="Nothing becomes durable. The node has given its masters up, and answers.",
+        description="Nothing becomes durable. The node has given up its masters, but answers.",
     ),
     Alert(
         name="EvenkeelDiskSlow",
@@ -300,7 +300,7 @@ STORAGE: Final[Sequence[Alert]] = (
         lasts="15m",
         severity=WARNING,
         summary=f"{NODE}: at today's rates its disk is full in {DURATION}",
-        description="What topics may keep is more than what there is room for.",
+        description="What topics may keep is more than there is room for.",
     ),
     Alert(
         name="EvenkeelDiskQuota",
@@ -308,7 +308,7 @@ STORAGE: Final[Sequence[Alert]] = (
         when="> 0.85",
         lasts="10m",
         severity=WARNING,
-        summary=f"{NODE} has used {PERCENT} of what its files may take",
+        summary=f"{NODE} has used {PERCENT} of the space for its files",
         description="The limit is the disk, or storage.data_bytes_max.",
     ),
     Alert(
@@ -327,8 +327,8 @@ STORAGE: Final[Sequence[Alert]] = (
         when="> 0",
         severity=CRITICAL,
         summary=f"{NODE} found {VALUE} damaged places in the last hour",
-        description="The disk gave back other bytes than were written. They are never served, "
-        "and learned again from peers.",
+        description="The disk returned other bytes than were written. They are never served, "
+        "and are fetched again from peers.",
     ),
     Alert(
         name="EvenkeelDamageNotRepaired",
@@ -337,7 +337,7 @@ STORAGE: Final[Sequence[Alert]] = (
         lasts="15m",
         severity=CRITICAL,
         summary=f"{NODE}: {VALUE} damaged entries are not repaired",
-        description="No peer could give them back so far.",
+        description="No peer could supply them so far.",
     ),
     Alert(
         name="EvenkeelScrubErrors",
@@ -345,7 +345,7 @@ STORAGE: Final[Sequence[Alert]] = (
         when="> 0",
         severity=WARNING,
         summary=f"{NODE}: its disk failed reads of the scrubber",
-        description="The disk says itself that it cannot read: it will fail soon.",
+        description="The disk itself reports that it cannot read: it will fail soon.",
     ),
     Alert(
         name="EvenkeelCheckpointFailing",
@@ -374,7 +374,7 @@ BALANCER: Final[Sequence[Alert]] = (
         lasts="10m",
         severity=WARNING,
         summary=f"{CLUSTER}: {VALUE} Paxos groups have not been where they belong for 10 minutes",
-        description="The balancer gets nowhere: its reason codes say why.",
+        description="The balancer makes no progress: its reason codes say why.",
     ),
     Alert(
         name="EvenkeelBalancerPaused",
@@ -383,7 +383,7 @@ BALANCER: Final[Sequence[Alert]] = (
         lasts="1h",
         severity=INFO,
         summary=f"{CLUSTER}: its balancer has been paused for an hour",
-        description="Somebody stopped it, and may have forgotten that.",
+        description="Someone paused it, and may have forgotten to resume it.",
     ),
     Alert(
         name="EvenkeelStealsFailing",
@@ -421,7 +421,7 @@ CLIENTS: Final[Sequence[Alert]] = (
         lasts="5m",
         severity=WARNING,
         summary=f"{NODE}: one fetch in twenty takes {DURATION} or more to read",
-        description="Consumers read what is in memory no more; while the disk is read, all wait.",
+        description="Consumers read data no longer in memory; disk reads delay all of them.",
     ),
     Alert(
         name="EvenkeelProduceTimeouts",
@@ -439,7 +439,7 @@ CLIENTS: Final[Sequence[Alert]] = (
         when="> 0.8",
         lasts="2m",
         severity=WARNING,
-        summary=f"{NODE}: requests under way take {PERCENT} of what they may",
+        summary=f"{NODE}: requests in progress take {PERCENT} of their memory limit",
         description="At 100 % it reads no more from its clients until it has caught up.",
     ),
     Alert(
@@ -448,7 +448,7 @@ CLIENTS: Final[Sequence[Alert]] = (
         when="> 0",
         severity=WARNING,
         summary=f"{NODE} refused {VALUE} connections in 5 minutes",
-        description="A limit is reached: limits.connections_max, or of one address.",
+        description="A limit is reached: limits.connections_max, or the one per address.",
     ),
     Alert(
         name="EvenkeelMemoryWaits",
@@ -457,7 +457,7 @@ CLIENTS: Final[Sequence[Alert]] = (
         lasts="5m",
         severity=WARNING,
         summary=f"{NODE}: {VALUE} requests waited for memory in 5 minutes",
-        description="Requests and answers fill what connections may hold: large requests are "
+        description="Requests and answers fill the memory for connections: large requests are "
         "not read until there is room.",
     ),
     Alert(
@@ -465,8 +465,8 @@ CLIENTS: Final[Sequence[Alert]] = (
         value="increase(evenkeel_connections_displaced_total[5m])",
         when="> 20",
         severity=WARNING,
-        summary=f"{NODE} closed {VALUE} silent connections in 5 minutes for want of places",
-        description="Connections that ask nothing fill limits.connections_max, or an address's.",
+        summary=f"{NODE} closed {VALUE} silent connections in 5 minutes to make room",
+        description="Connections without requests fill limits.connections_max, or an address's.",
     ),
     Alert(
         name="EvenkeelConsumerStuck",
@@ -494,8 +494,8 @@ CLIENTS: Final[Sequence[Alert]] = (
         when="> 50",
         severity=INFO,
         summary=f"{CLUSTER}: {VALUE} rebalances in 10 minutes",
-        description="Members come and go all the time; meanwhile their consumer groups read "
-        "nothing.",
+        description="Members come and go all the time, and their consumer groups read nothing "
+        "meanwhile.",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""The balancer: what it thinks, what it does, how long that takes, and what it goes by."""
+"""The balancer: what it sees, what it does, how long that takes, and its inputs."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from dashboards.panels import GREEN, RED, YELLOW, Dashboard, Kind, Panel, Query,
 from dashboards.queries import BY_NODE, CLUSTER, NODES, nought, quantile, rate
 
 MIND: Final = Row(
-    "What it thinks",
+    "What it sees",
     [
         nought(
             "Paxos groups not where they belong",
@@ -26,7 +26,7 @@ MIND: Final = Row(
         ),
         nought(
             "Paxos groups paused",
-            "Left alone on an operator's wish: evenkeel balance resume --group N.",
+            "An operator paused them: evenkeel balance resume --group N.",
             f"max(evenkeel_groups_paused{{{CLUSTER}}})",
             width=6,
         ),
@@ -46,8 +46,8 @@ MIND: Final = Row(
         ),
         Panel(
             title="Paxos groups that are not in place, by reason",
-            description="As the node sees it that knows best: the one with the most of it. What "
-            "each reason means is in docs/balancer.md; evenkeel balance show names the Paxos "
+            description="As seen by the node that has the most of each reason. What "
+            "the reasons mean is in docs/balancer.md; evenkeel balance show names the Paxos "
             "groups.",
             queries=[
                 Query(
@@ -95,7 +95,7 @@ STEALS: Final = Row(
         ),
         Panel(
             title="Mean of each phase",
-            description="See docs/handoff.md. freeze and propose are what producers feel.",
+            description="See docs/handoff.md. Producers notice freeze and propose.",
             queries=[
                 Query(
                     f"{rate('evenkeel_steal_phase_seconds_sum', 'phase')}"
@@ -107,8 +107,8 @@ STEALS: Final = Row(
         ),
         Panel(
             title="Requests forwarded",
-            description="During steals, and to the registry's master. Going on for long without "
-            "steals: clients that do not follow their leaders.",
+            description="During steals, and to the registry's master. If it goes on for long "
+            "without steals: clients that do not follow their leaders.",
             queries=[Query(rate("evenkeel_forwarded_total"), BY_NODE)],
             unit=Unit.REQUESTS_PER_S,
         ),
@@ -125,7 +125,7 @@ STEALS: Final = Row(
         ),
         Panel(
             title="Copies on their way",
-            description="Replicas to be got and to be dropped, after nodes came or went.",
+            description="Replicas to add and to drop, after nodes came or went.",
             queries=[
                 Query(
                     f"max by (what) (evenkeel_replica_moves{{{CLUSTER}}})",
@@ -137,7 +137,7 @@ STEALS: Final = Row(
 )
 
 LOAD: Final = Row(
-    "What it goes by",
+    "Its inputs",
     [
         Panel(
             title="Weight of Paxos groups",
@@ -153,8 +153,8 @@ LOAD: Final = Row(
         ),
         Panel(
             title="Load reports",
-            description="Each node sends one every balancer.load_interval_ms. Failed ones: the "
-            "registry's Paxos group has no master. Bad ones are of nodes of another version.",
+            description="Each node sends one every balancer.load_interval_ms. Failed: the "
+            "registry's Paxos group has no master. Bad: from nodes of another version.",
             queries=[
                 Query(
                     rate("evenkeel_load_reports_total", "node, outcome"),
@@ -165,7 +165,7 @@ LOAD: Final = Row(
         ),
         Panel(
             title="Produce p99 as reported",
-            description="By the nodes to each other. Above the policy's produce_p99_ms_max steals "
+            description="By the nodes, to each other. Above the policy's produce_p99_ms_max steals "
             "are further apart, and none goes to that node.",
             queries=[
                 Query(
@@ -181,7 +181,7 @@ LOAD: Final = Row(
 BALANCER_DASHBOARD: Final = Dashboard(
     uid="evenkeel-balancer",
     title="Balancer",
-    description="What the balancer thinks, does and goes by.",
+    description="What the balancer sees and does, and its inputs.",
     rows=[MIND, STEALS, LOAD],
     variables=[panels.CLUSTER, panels.NODE],
 )

@@ -1,4 +1,4 @@
-"""What clients do and feel: producers, consumers, consumer groups, limits."""
+"""Clients from the nodes' view: producers, consumers, consumer groups, limits."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ PRODUCERS: Final = Row(
     [
         Panel(
             title="Records",
-            description="Taken in by each node. Far apart while masters are even: some Paxos "
+            description="Accepted by each node. Far apart while masters are even: some Paxos "
             "groups are heavier, see the balancer's dashboard.",
             queries=[Query(rate("evenkeel_produce_records_total"), BY_NODE)],
             unit=Unit.RECORDS_PER_S,
@@ -87,8 +87,8 @@ CONSUMERS: Final = Row(
         ),
         Panel(
             title="Fetches",
-            description="Requests, and those that waited for data. Waiting is what a consumer "
-            "does that has read all.",
+            description="Requests, and those that waited for data. A consumer that has read "
+            "everything waits.",
             queries=[
                 Query(rate("evenkeel_fetch_requests_total"), "all, node {{node}}"),
                 Query(rate("evenkeel_fetches_parked_total"), "waited, node {{node}}"),
@@ -146,7 +146,7 @@ GROUPS: Final = Row(
         ),
         Panel(
             title="Members",
-            description="Of the consumer groups each node coordinates.",
+            description="Of the consumer groups that each node coordinates.",
             queries=[Query(f"evenkeel_consumer_members{{{NODES}}}", BY_NODE)],
             stacked=True,
         ),
@@ -160,7 +160,7 @@ GROUPS: Final = Row(
             ],
         ),
         Panel(
-            title="Members not heard for their session",
+            title="Members whose session expired",
             description="In five minutes. They crashed, hang, or cannot reach their coordinator.",
             queries=[
                 Query(
@@ -210,10 +210,10 @@ LIMITS: Final = Row(
             width=6,
         ),
         Panel(
-            title="Consumers that are not told of",
-            description="Committed partitions of consumer groups the coordinating node does not "
-            "keep, and "
-            "consumer groups beyond what a scrape looks at: evenkeel group describe has them.",
+            title="Consumers that are not shown",
+            description="Committed partitions of consumer groups that their coordinator does not "
+            "store, and consumer groups beyond the limit of a scrape: evenkeel group describe "
+            "has them.",
             queries=[
                 Query(f"sum(evenkeel_consumer_lag_unknown{{{NODES}}})", "partitions"),
                 Query(f"sum(evenkeel_consumer_groups_left_out{{{NODES}}})", "consumer groups"),
@@ -228,7 +228,7 @@ FLOODS: Final = Row(
     [
         Panel(
             title="Memory held for connections",
-            description="What has come and is not answered, answers not read, buffers, and what "
+            description="Unanswered requests, unread answers, buffers, and data that "
             "waits for peers, of all chosen nodes. It is bounded: EvenkeelMemoryWaits.",
             queries=[
                 Query(f"sum by (kind) (evenkeel_buffer_bytes{{{NODES}}})", "{{kind}}"),
@@ -243,8 +243,8 @@ FLOODS: Final = Row(
             unit=Unit.PER_S,
         ),
         Panel(
-            title="Silent connections closed for want of places",
-            description="They had asked nothing when another wanted in: "
+            title="Silent connections closed to make room",
+            description="They had sent no request when another client wanted to connect: "
             "EvenkeelConnectionsDisplaced.",
             queries=[Query(rate("evenkeel_connections_displaced_total"), BY_NODE)],
             unit=Unit.PER_S,
@@ -255,7 +255,7 @@ FLOODS: Final = Row(
 CLIENTS_DASHBOARD: Final = Dashboard(
     uid="evenkeel-clients",
     title="Clients",
-    description="What producers and consumers do and feel.",
+    description="Producers and consumers, as the nodes see them.",
     rows=[PRODUCERS, CONSUMERS, GROUPS, LIMITS, FLOODS],
     variables=[panels.CLUSTER, panels.NODE, panels.CONSUMER_GROUP],
 )

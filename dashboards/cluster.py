@@ -1,4 +1,4 @@
-"""The first dashboard to look at: is all well, what is going on, how do the nodes fare."""
+"""The first dashboard to look at: is all well, what is going on, how are the nodes."""
 
 from typing import Final
 
@@ -23,19 +23,19 @@ STATE: Final = Row(
         ),
         nought(
             "Paxos groups without a master",
-            "Nobody can write to or read from their partitions. After a crash this lasts about a "
-            "lease; if it lasts longer: EvenkeelGroupMasterless.",
+            "Clients can neither write to nor read from their partitions. After a crash this lasts "
+            "about a lease; if it lasts longer: EvenkeelGroupMasterless.",
             f"count(max by (group) (evenkeel_group_acting{{{CLUSTER}}}) == 0) or vector(0)",
         ),
         nought(
             "Paxos groups not where they belong",
-            "Moves one after the other by itself, in seconds. If it stays: the balancer's "
+            "They move by themselves, one after the other, in seconds. If it stays: the balancer's "
             "dashboard says why.",
             f"sum(max by (group) (evenkeel_group_misplaced{{{CLUSTER}}}))",
         ),
         nought(
             "Paxos groups with too few copies",
-            "Fewer members are heard than there should be: a node is down or away. One more "
+            "Fewer members answer than there should be: a node is down or away. One more "
             "failure may stop them.",
             f"max(evenkeel_groups_under_replicated{{{CLUSTER}}})",
         ),
@@ -57,7 +57,7 @@ TRAFFIC: Final = Row(
     [
         number(
             "Records in",
-            "Taken in by all nodes together; the clients' dashboard has it by node.",
+            "Accepted by all nodes together; the clients' dashboard has them by node.",
             f"sum({rate('evenkeel_produce_records_total')})",
             Unit.RECORDS_PER_S,
         ),
@@ -69,14 +69,14 @@ TRAFFIC: Final = Row(
         ),
         number(
             "Bytes out",
-            "Of record batches sent to consumers: several times what comes in, where several "
+            "Of record batches sent to consumers: several times what comes in, if several "
             "consumer groups read.",
             f"sum({rate('evenkeel_fetch_bytes_total')})",
             Unit.BYTES_PER_S,
         ),
         number(
             "Connections",
-            "Of Kafka clients, all nodes. What only grows: a client that does not close its own.",
+            "Of Kafka clients, all nodes. If it only grows: a client that does not close its own.",
             f"sum(evenkeel_connections{{{NODES}}})",
             Unit.COUNT,
         ),
@@ -140,7 +140,7 @@ HEALTH: Final = Row(
         ),
         Panel(
             title="Longest gap of the event loop",
-            description="Of the last minute. Above a third of the lease masters are lost: "
+            description="Of the last minute. Above a third of the lease, masters are lost: "
             "see the runbook of EvenkeelLoopLag.",
             queries=[Query(f"evenkeel_tick_gap_seconds{{{NODES}}}", BY_NODE)],
             unit=Unit.SECONDS,
@@ -155,8 +155,8 @@ HEALTH: Final = Row(
         ),
         share(
             "Clock offset, part of what is allowed",
-            "The largest distance to a peer's clock, measured against lease.clock_margin_ms. "
-            "At 80 % off the middle a node gives its masters up: check NTP.",
+            "The largest distance to a peer's clock, relative to lease.clock_margin_ms. "
+            "A node that is 80 % off the middle gives up its masters: check NTP.",
             [
                 Query(
                     f"max by (node) (abs(evenkeel_clock_offset_seconds{{{NODES}}}))"
@@ -167,15 +167,15 @@ HEALTH: Final = Row(
         ),
         Panel(
             title="Memory",
-            description="Resident. It follows limits.tail_bytes and requests under way; what only "
-            "grows, for days, is a leak to be reported.",
+            description="Resident. It follows limits.tail_bytes and requests in progress; if it "
+            "only grows, for days, it is a leak to be reported.",
             queries=[Query(f"evenkeel_resident_bytes{{{NODES}}}", BY_NODE)],
             unit=Unit.BYTES,
         ),
         Panel(
             title="Frames dropped, to peers",
             description="A peer takes less than it is sent: its disk, its CPU or the network. "
-            "What is dropped is sent again later.",
+            "Dropped frames are sent again later.",
             queries=[
                 Query(rate("evenkeel_peer_dropped_total", "node, peer"), "{{node}} to {{peer}}")
             ],
@@ -196,18 +196,18 @@ HEALTH: Final = Row(
 )
 
 DOUBT: Final = Row(
-    "What nodes doubt",
+    "What nodes distrust",
     [
         Panel(
             title="Cut off",
-            description="No majority answers the node, and it takes no clients: EvenkeelCutOff.",
+            description="No majority answers the node, and it accepts no clients: EvenkeelCutOff.",
             queries=[Query(f"evenkeel_cut_off{{{NODES}}}", BY_NODE)],
             kind=Kind.STATES,
             words=[(0, "no", GREEN), (1, "cut off", RED)],
         ),
         Panel(
             title="Clock trusted",
-            description="Without that a node is master of nothing: EvenkeelClockUntrusted.",
+            description="A node that distrusts its clock has no masters: EvenkeelClockUntrusted.",
             queries=[Query(f"evenkeel_clock_trusted{{{NODES}}}", BY_NODE)],
             kind=Kind.STATES,
             words=[(0, "doubted", RED), (1, "trusted", GREEN)],
@@ -228,7 +228,7 @@ DOUBT: Final = Row(
 CLUSTER_DASHBOARD: Final = Dashboard(
     uid="evenkeel-cluster",
     title="Cluster",
-    description="Is all well, what is going on, how do the nodes fare. Begin here.",
+    description="Is all well, what is going on, how are the nodes. Begin here.",
     rows=[STATE, TRAFFIC, HEALTH, DOUBT],
     variables=[panels.CLUSTER, panels.NODE],
 )

@@ -26,7 +26,7 @@ MASTERS: Final = Row(
     [
         Panel(
             title="Masters by node",
-            description="Even where nothing else was asked for: weights, capacities, pins and "
+            description="Even by default: weights, capacities, pins and "
             "draining nodes make it uneven. evenkeel balance show says why.",
             queries=[Query(f"sum by (node) (evenkeel_group_acting{{{CLUSTER}}})", BY_NODE)],
             stacked=True,
@@ -62,8 +62,8 @@ MASTERS: Final = Row(
         Panel(
             title="Changes of masters in five minutes",
             description="By Paxos group. A few after a restart or a plan are normal; a Paxos "
-            "group that goes "
-            "on changing flaps: EvenkeelMasterFlapping.",
+            "group that keeps "
+            "changing flaps: EvenkeelMasterFlapping.",
             queries=[
                 Query(
                     f"sum by (group) (increase(evenkeel_masterships_total{{{CHOSEN}}}[5m]))",
@@ -82,7 +82,7 @@ LEASES: Final = Row(
     [
         Panel(
             title="Least left of a lease, by master",
-            description="Renewed when two thirds are left, by default. What comes near 0 is lost: "
+            description="Renewed when two thirds are left, by default. Near 0 it gets lost: "
             "look at the event loop and fsync of that node.",
             queries=[
                 Query(
@@ -127,20 +127,20 @@ REPLICAS: Final = Row(
         ),
         nought(
             "Paxos groups without a vote",
-            "A node has lost something of their log and learns it again: EvenkeelNonVoting.",
+            "A node has lost some of their log and fetches it again: EvenkeelNonVoting.",
             f"sum(evenkeel_groups_non_voting{{{NODES}}})",
             width=6,
         ),
         nought(
             "Paxos groups with too few copies",
-            "Fewer members are heard than there should be: EvenkeelUnderReplicated.",
+            "Fewer members answer than there should be: EvenkeelUnderReplicated.",
             f"max(evenkeel_groups_under_replicated{{{CLUSTER}}})",
             width=6,
         ),
         Panel(
             title="Paxos groups that change members",
-            description="Copies on their way to other nodes: after node add, remove, or a death. "
-            "For more than an hour: EvenkeelReplicaMovesStuck.",
+            description="Copies on their way to other nodes, after node add, node remove, or a "
+            "death. For more than an hour: EvenkeelReplicaMovesStuck.",
             queries=[Query(f"max(evenkeel_groups_moving{{{CLUSTER}}})")],
             kind=Kind.STAT,
             width=6,

@@ -1,7 +1,7 @@
 """The parts of a Grafana dashboard, and its JSON: panels that flow from left to right in rows.
 
-Only what the dashboards here need of Grafana's model (schema 39, Grafana 10 and newer), written so
-that the same description always gives the same bytes.
+It has only those parts of Grafana's model (schema 39, Grafana 10 and newer) that the dashboards
+here need, and the same description always gives the same bytes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -62,7 +62,7 @@ class Step:
 class Panel:
     """`description` says what is shown, and what to do about it.
 
-    `steps`: colours by value; below the first one it is `base`. `words`: what is shown for a value.
+    `steps`: colours by value; `base` applies below the first one. `words`: the text for a value.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Expressions that many panels have in common; `$cluster` and `$node` are chosen on top of each."""
+"""Expressions that many panels share; users choose `$cluster` and `$node` on each dashboard."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,7 +11,7 @@ BY_NODE: Final = "node {{node}}"
 
 
 def rate(metric: str, by: str = "node", more: str = "") -> str:
-    """Per second, over what Grafana finds right for the resolution."""
+    """Per second, over the interval that Grafana chooses for the resolution."""
     return f"sum by ({by}) (rate({metric}{{{NODES}{more}}}[$__rate_interval]))"
 
 
@@ -21,7 +21,7 @@ def quantile(share: float, histogram: str, by: str = "node", more: str = "") -> 
 
 
 def quantiles(histogram: str) -> Sequence[Query]:
-    """Of all chosen nodes together the middle, of each the slow end."""
+    """The median of all chosen nodes together, and the slow end of each."""
     return (
         Query(quantile(0.5, histogram, by=""), "p50, all nodes"),
         Query(quantile(0.95, histogram, by=""), "p95, all nodes"),

@@ -1,11 +1,11 @@
 """What Prometheus computes and watches: recording rules and alerts as values.
 
-The alerts are in alerts.py; `make dashboards` writes all of it to prometheus/*.yml. An alert is a
-value and what is wrong with it (`when`), apart, so that a test can see that the value is there in a
-healthy cluster, in which nothing is wrong with it.
+The alerts are in alerts.py; `make dashboards` writes all of it to prometheus/*.yml. An alert keeps
+its value apart from the condition on it (`when`), so that a test can check that the value exists in
+a healthy cluster, where the condition does not hold.
 
 Labels: `cluster` and `node` come from the list of targets (`targets.json`), all others from the
-node. What a node says of another one has that one's number in another label (`peer`).
+node. In what a node reports about another one, that one's number has another label (`peer`).
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ RUNBOOKS: Final = "docs/runbooks"
 
 @attrs.frozen
 class Recording:
-    """`cluster_node:...` says which labels are left."""
+    """`cluster_node:...` names the labels that are left."""
 
     name: str
     expr: str
@@ -32,7 +32,7 @@ class Alert:
     lasts: str = "0s"
     """How long the condition must hold before the alert fires."""
     severity: str
-    """critical: somebody should look now. warning: today. info: good to know."""
+    """critical: look now. warning: look today. info: good to know."""
     summary: str
     description: str
 
@@ -95,7 +95,7 @@ RECORDINGS: Final[Sequence[Recording]] = (
         "sum by (cluster, node) (evenkeel_log_damage_total)"
         " + sum by (cluster, node) (evenkeel_cold_damage_total)",
     ),
-    Recording(  # a coordinator that moves must not make a new series of it
+    Recording(  # a moved coordinator must not start a new series
         "cluster_consumer_group_topic:evenkeel_consumer_lag:max",
         "max by (cluster, consumer_group, topic) (evenkeel_consumer_lag)",
     ),

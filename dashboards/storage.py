@@ -22,7 +22,7 @@ LOG: Final = Row(
         ),
         Panel(
             title="fdatasync, all of them",
-            description="How many took how long. Two bands are a disk that sometimes has "
+            description="How many took how long. Two bands mean a disk that sometimes has "
             "something else to do.",
             queries=[
                 Query(rate("evenkeel_wal_sync_seconds_bucket", "le"), "{{le}}"),
@@ -33,7 +33,7 @@ LOG: Final = Row(
         Panel(
             title="Records in one sync",
             description="Group commit: more under load. Near 1 with much load: clients wait for "
-            "one answer before they ask again.",
+            "each answer before they send again.",
             queries=[
                 Query(
                     f"{rate('evenkeel_wal_records_total')} / {rate('evenkeel_wal_syncs_total')}",
@@ -50,7 +50,7 @@ LOG: Final = Row(
         ),
         Panel(
             title="Staged, not durable",
-            description="What waits for the disk. It grows where the disk is slower than what "
+            description="Data that waits for the disk. It grows if the disk is slower than what "
             "comes in.",
             queries=[Query(f"evenkeel_wal_unwritten_bytes{{{NODES}}}", BY_NODE)],
             unit=Unit.BYTES,
@@ -70,14 +70,14 @@ LOG: Final = Row(
         ),
         Panel(
             title="Oldest checkpoint",
-            description="Of the Paxos groups of each node. An idle Paxos group's may be old; what "
-            "a restart reads is the log since then.",
+            description="Of the Paxos groups of each node. An idle Paxos group's may be old; a "
+            "restart reads the log since then.",
             queries=[Query(f"max by (node) (evenkeel_checkpoint_age_seconds{{{NODES}}})", BY_NODE)],
             unit=Unit.SECONDS,
         ),
         Panel(
             title="Checkpoints in ten minutes",
-            description="Written, and those there was no room for: EvenkeelCheckpointFailing.",
+            description="Written, and those that had no room: EvenkeelCheckpointFailing.",
             queries=[
                 Query(
                     f"sum by (node) (increase(evenkeel_checkpoints_total{{{NODES}}}[10m]))",
@@ -103,8 +103,9 @@ HANGS: Final = Row(
     "Disks that hang, or are slow",
     [
         Panel(
-            title="The batch under way has waited",
-            description="For the disk. A second: the node gives its masters up, EvenkeelDiskHung.",
+            title="Age of the batch being written",
+            description="How long it waits for the disk. At one second the node gives up its "
+            "masters: EvenkeelDiskHung.",
             queries=[Query(f"evenkeel_disk_waiting_seconds{{{NODES}}}", BY_NODE)],
             unit=Unit.SECONDS,
             steps=[Step(1, RED)],
@@ -121,9 +122,9 @@ HANGS: Final = Row(
             words=[(0, "no", GREEN), (1, "yes", RED)],
         ),
         Panel(
-            title="Commands refused for the disk's sake",
-            description="It is nearly full, or more waits for it than memory may hold. Producers "
-            "send them again: EvenkeelDiskLow.",
+            title="Commands refused because of the disk",
+            description="It is nearly full, or more data waits for it than memory may hold. "
+            "Producers send them again: EvenkeelDiskLow.",
             queries=[Query(rate("evenkeel_refused_disk_full_total"), BY_NODE)],
             unit=Unit.PER_S,
         ),
@@ -157,8 +158,8 @@ ROOM: Final = Row(
         ),
         Panel(
             title="Used, predicted, allowed",
-            description="Predicted: when the node has run for long, at today's rates. Above what "
-            "is allowed it will be full one day: shorten retention.",
+            description="Predicted: when the node has run for long, at today's rates. Above the "
+            "allowed size it will be full one day: shorten retention.",
             queries=[
                 Query(
                     f"sum by (node) (evenkeel_disk_held_bytes{{{NODES}}})", "used, node {{node}}"
@@ -170,7 +171,7 @@ ROOM: Final = Row(
         ),
         Panel(
             title="Full in",
-            description="Until writes are refused, at today's rates; no line where that is never.",
+            description="Until writes are refused, at today's rates; no line if that is never.",
             queries=[Query(f"evenkeel_disk_full_seconds{{{NODES}}}", BY_NODE)],
             unit=Unit.SECONDS,
         ),
@@ -195,7 +196,7 @@ ROOM: Final = Row(
         ),
         Panel(
             title="Removed by compaction",
-            description="Of topics with cleanup.policy=compact: what was replaced by later records "
+            description="Of topics with cleanup.policy=compact: records replaced by later records "
             "of the same key.",
             queries=[Query(rate("evenkeel_compaction_removed_bytes_total"), BY_NODE)],
             unit=Unit.BYTES_PER_S,
@@ -216,7 +217,7 @@ DAMAGE: Final = Row(
     [
         nought(
             "Damaged places",
-            "Found since the nodes started. Anything but 0: EvenkeelLogDamage, and think of "
+            "Found since the nodes started. If not 0: EvenkeelLogDamage, and consider "
             "another disk.",
             f"sum(evenkeel_log_damage_total{{{NODES}}})"
             f" + sum(evenkeel_cold_damage_total{{{NODES}}})",
@@ -224,7 +225,7 @@ DAMAGE: Final = Row(
         ),
         nought(
             "Not repaired yet",
-            "Peers give them back by themselves, in seconds: else EvenkeelDamageNotRepaired.",
+            "Peers repair them, in seconds; otherwise: EvenkeelDamageNotRepaired.",
             f"sum(evenkeel_entries_missing{{{NODES}}})",
             width=6,
         ),
@@ -254,7 +255,7 @@ DAMAGE: Final = Row(
         ),
         Panel(
             title="Scrubbed",
-            description="Data that is read again to find damage before somebody needs it.",
+            description="Data read again to find damage before it is needed.",
             queries=[Query(rate("evenkeel_scrubbed_bytes_total"), BY_NODE)],
             unit=Unit.BYTES_PER_S,
             width=12,

@@ -45,6 +45,6 @@ def _alert(alert: Alert) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """Single quotes: nothing in them but the quote itself means anything."""
+    """Single quotes: inside them only the quote itself has a meaning."""
     assert text.isprintable(), json.dumps(text)
     return "'" + text.replace("'", "''") + "'"

@@ -1,7 +1,7 @@
 """`python -m pipeline JOB ...`: the jobs on Spark. The same file goes to spark-submit.
 
-A job is a module with `HELP` (one line) and `main(argv) -> exit code`. What it needs of Spark is
-imported by its `main`: help costs no JVM, and works where there is no Spark.
+A job is a module with `HELP` (one line) and `main(argv) -> exit code`. Its `main` imports what it
+needs of Spark, so help starts no JVM, and works without Spark installed.
 """
 
 import sys
@@ -23,14 +23,14 @@ USAGE: Final = "usage: python -m pipeline JOB [options]; JOB --help has the opti
 
 
 def usage() -> str:
-    """What jobs there are, a line each."""
+    """The list of jobs, one line each."""
     width = max(map(len, JOBS), default=0)
     lines = [f"  {name:{width}}  {import_module(module).HELP}" for name, module in JOBS.items()]
     return "\n".join([USAGE, "", "jobs:", *lines])
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run a job; its exit code. 2: there is no such job."""
+    """Run a job; returns its exit code. 2: there is no such job."""
     if not argv or argv[0] in ("-h", "--help"):
         print(usage())
         return 0 if argv else 2
@@ -43,6 +43,6 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    if not __package__:  # spark-submit runs the file: our folder is not what imports start from
+    if not __package__:  # spark-submit runs the file: imports do not start from our folder
         sys.path[0] = str(Path(__file__).resolve().parent.parent)
     sys.exit(main(sys.argv[1:]))

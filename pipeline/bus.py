@@ -1,4 +1,4 @@
-"""How a job learns where the bus is, and other options for the data source."""
+"""How a job finds the cluster, and other options for the data source."""
 
 import argparse
 from pathlib import Path
@@ -24,7 +24,7 @@ def add_bus_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--options-from",
         metavar="FILE",
-        help="more of them, one a line: passwords are no business of `ps`",
+        help="a file with more of them, one per line: `ps` shows no passwords of a file",
     )
 
 
@@ -39,7 +39,7 @@ def bus_options(options: argparse.Namespace) -> dict[str, str]:
     """The options of the data source; those on the command line win.
 
     Raises:
-        SystemExit: the file cannot be read, or has a line that is no option.
+        SystemExit: the file cannot be read, or has a line that is not an option.
     """
     found: dict[str, str] = {}
     if options.options_from is not None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 Say: TypeAlias = Callable[[str], None]
-"""Takes a line for the user."""
+"""Prints a line for the user."""
 
 LOOK_EVERY_S: Final = 0.5
 """How often a running query is asked for its progress."""
@@ -34,7 +34,7 @@ ON_THIS_MACHINE: Final[Mapping[str, str]] = {
 
 
 def say(line: str) -> None:
-    """Progress goes to stderr: a job's results may go to stdout."""
+    """Print progress to stderr: a job's results may go to stdout."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -63,8 +63,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def settings(options: argparse.Namespace, *, submitted: Mapping[str, str] | None) -> dict[str, str]:
-    """What to set, given what the user said here and what spark-submit has set (None: no
-    spark-submit)."""
+    """The options to set, given the user's and those of spark-submit (None if it was not used)."""
     said: dict[str, str] = dict(submitted or {})
     if options.master is not None:
         said["spark.master"] = options.master
@@ -83,7 +82,7 @@ def start(job: str, options: argparse.Namespace) -> "SparkSession":
     from pyspark.sql import SparkSession
 
     submitted = None
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # there is a JVM already: spark-submit's
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has already started a JVM
         submitted = dict(SparkConf().getAll())
     builder = SparkSession.builder.appName(f"evenkeel {job}")
     for key, value in settings(options, submitted=submitted).items():
@@ -94,7 +93,7 @@ def start(job: str, options: argparse.Namespace) -> "SparkSession":
 
 
 def share_our_path() -> None:
-    """Workers on this machine import what we import: a checkout is not installed anywhere."""
+    """Let workers on this machine import what we import: a checkout is not installed anywhere."""
     here = str(Path(__file__).resolve().parent.parent)
     path = os.environ.get("PYTHONPATH", "")
     if here not in path.split(os.pathsep):
@@ -102,8 +101,8 @@ def share_our_path() -> None:
 
 
 def follow(query: "StreamingQuery", tell: Say = say) -> None:
-    """Tell of every micro-batch until the query ends. Ctrl-C ends it between two batches' commits;
-    what was under way is done again at the next start.
+    """Report every micro-batch until the query ends. Ctrl-C ends it between two batches' commits; a
+    batch in progress is repeated at the next start.
 
     Raises:
         StreamingQueryException: if the query has failed.
@@ -122,7 +121,7 @@ def follow(query: "StreamingQuery", tell: Say = say) -> None:
 
 
 def progress_line(progress: Mapping[str, Any]) -> str:
-    """One micro-batch in words, with how far its sources are behind where they tell."""
+    """One micro-batch in words, with how far it is behind its sources, if they say."""
     rows = progress["numInputRows"]
     seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
     speed = f" ({rows / seconds:,.0f}/s)" if seconds else ""

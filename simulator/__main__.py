@@ -11,9 +11,9 @@ from simulator.shrink import shrink
 from simulator.swarm import PROCESSES, Job, Summary, again, options_of, run_world, run_worlds
 
 RERUN_EVERY = 100
-"""Of so many worlds one runs a second time, in another process, and must be the same."""
+"""One world in this many runs a second time, in another process, and must be the same."""
 SHRUNK_MAX = 3
-"""Of many failing worlds so many are made small; it takes half a minute each."""
+"""At most this many failing worlds are shrunk; it takes half a minute each."""
 
 
 def main() -> int:
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def _commit() -> str:
-    """What the seeds are worth: another commit may draw other worlds from them."""
+    """Recorded with the seeds: another commit may draw other worlds from them."""
     command = ["git", "describe", "--always", "--dirty"]
     asked = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 # fixed words
     return asked.stdout.strip() or "unknown: this is no git checkout"

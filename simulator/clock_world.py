@@ -1,19 +1,20 @@
-"""Worlds about trust in clocks: each node's own `paxos.clock.Clock`, on machines whose clocks fail.
+"""Worlds about trust in clocks: each node has its own `paxos.clock.Clock`, and machines' clocks
+fail.
 
-Machines stand still with both their clocks (their host stopped them), drift, have their wall clock
-set, and begin a process anew by it; others are only paused. Links are lost and come back, are slow,
-or hold what they carry. At any time a minority's clocks are wrong, so that the others are right.
+Machines freeze with both their clocks (their host stopped them), drift, have their wall clock set,
+and restart a process with it; others are only paused. Links are cut and come back, are slow, or
+hold what they carry. At any time only a minority's clocks are wrong, so the others are right.
 
-A node acts whenever its clock is trusted: what else it needs, a lease, is asked in the same breath
-(`paxos.lease.Lease.safely_before_expiry`). Three things must hold (ADR 43), and are judged by what
-the clocks truly were, never by what a `Trust` has made of it:
+A node acts whenever its clock is trusted: the other thing it needs, a lease, is checked in the same
+step (`paxos.lease.Lease.safely_before_expiry`). Three things must hold (ADR 43). They are judged by
+what the clocks truly were, never by what a `Trust` concluded:
 
-* `stop`: who is off by more than the margin does not act once a peer whose clock is right, and that
-  had answered before, has said at all, asked or not, that it is suddenly far ahead;
-* `doubt`: nor once so many peers with right clocks have answered it, each in such a time that its
-  answer is a proof, that the others are no majority with it;
-* `fresh`: nobody is trusted, the first time or again, unless a majority answered it since it was
-  not. And at the end, when everything is well again, everybody is trusted.
+* `stop`: a node whose clock is off by more than the margin does not act once a peer whose clock is
+  right, and that had answered before, has said, asked or not, that it is suddenly far ahead;
+* `doubt`: nor once so many peers with right clocks have answered it, each fast enough to prove it,
+  that the others are no majority together with the node;
+* `fresh`: no node is trusted, the first time or again, unless a majority has answered it since it
+  was last not trusted. And at the end, when everything is repaired, every node is trusted.
 """
 
 import argparse
@@ -42,7 +43,7 @@ MARGINS_NS: Final = (100 * MS, 200 * MS, 500 * MS)
 RIGHT_SHARE: Final = 10
 """A clock that is off by no more than the margin divided by this is right."""
 KNOWN_FOR_NS: Final = 25 * SECOND_NS
-"""For so long a peer that answered is certainly remembered."""
+"""A peer that answered is remembered for at least this long."""
 _MILLION: Final = 1_000_000
 _BILLION: Final = 1_000_000_000
 
@@ -80,7 +81,7 @@ class Ping:
     boot_ns: int
     true_ns: int
     off_ns: int
-    """By how much the clock of who asks is truly ahead."""
+    """How far the sender's clock is truly ahead."""
 
 
 @attrs.frozen
@@ -92,11 +93,11 @@ class Pong:
 
 @attrs.frozen
 class Answer:
-    """What is true of a peer's last answer."""
+    """The truth about a peer's last answer."""
 
     ahead_ns: int
     most_ns: int
-    """No interval that came of it can say that the peer is further ahead."""
+    """No interval derived from it can say that the peer is further ahead."""
     boot_ns: int
 
 
@@ -109,16 +110,16 @@ class Node:
     halted: bool = False
     inbox: deque[tuple[NodeId, int, Ping | Pong]] = attrs.Factory(deque)
     pinged_boot_ns: int = -(1 << 60)
-    # what is true of it
+    # the truth about it
     trusted: bool = False
     answered: set[NodeId] = attrs.Factory(set)
-    """Since it was not trusted."""
+    """Since it was last not trusted."""
     answers: dict[NodeId, Answer] = attrs.Factory(dict)
     proofs: dict[NodeId, tuple[int, int]] = attrs.Factory(dict)
-    """Who has proved that its clock is wrong: by how much more than was needed, and when."""
+    """Who has proved that its clock is wrong: by how much more than needed, and when."""
     knows_it_stopped: bool = False
     cried: dict[NodeId, int] = attrs.Factory(dict)
-    """Who seemed to be suddenly ahead without being right, and when: it is not believed at once."""
+    """Peers that seemed suddenly ahead without being right, and when: not believed at once."""
 
 
 class ClockWorld:
@@ -145,7 +146,7 @@ class ClockWorld:
         """Until when a link holds what it carries."""
         self._last: dict[tuple[NodeId, NodeId], int] = {}
         self._links: Counter[tuple[NodeId, NodeId]] = Counter()
-        """How often each was lost."""
+        """How often each was cut."""
         self._strikes: tuple[Callable[[Random, Node], None], ...] = (
             *(2 * (self._freeze, self._freeze_with_an_answer_under_way, self._cut_links)),
             *(2 * (self._slow_links, self._repair)),
@@ -203,10 +204,10 @@ class ClockWorld:
             self._note_answer(node, sender, frame, error)
         self._judge(node)
 
-    # -- what is true, and what must follow ---------------------------------------------------
+    # -- the truth, and what must follow from it ------------------------------------------------
 
     def _off(self, node: Node) -> int:
-        """How far its clock truly is ahead."""
+        """How far its clock is truly ahead."""
         return node.clock.now().wall_ns - EPOCH_NS - self.loop.now_ns
 
     def _note_word(self, node: Node, sender: NodeId, least_ns: int, off_ns: int) -> None:
@@ -279,7 +280,7 @@ class ClockWorld:
     # -- the network --------------------------------------------------------------------------
 
     def _send(self, source: NodeId, target: NodeId, frame: Ping | Pong) -> None:
-        """In order, and lost only with the link."""
+        """Delivers in order; a frame is lost only with its link."""
         link = (source, target)
         if link in self._cut:
             return
@@ -326,25 +327,25 @@ class ClockWorld:
         return True
 
     def _freeze(self, chance: Random, node: Node) -> None:
-        """Nothing runs on the machine, its clocks included; what comes lies in its sockets."""
+        """Nothing runs on the machine, not even its clocks; what arrives stays in its sockets."""
         if node.halted or self.loop.now_ns >= HURT_UNTIL_NS or not self._may_be_wrong(node):
             return
         self._tell("frozen", node)
         node.halted = True
         node.machine.change(stands=True, ppm=node.machine.ppm)
         length = between(chance, 50, 400) if chance.random() < 0.4 else between(chance, 400, 9_000)
-        if chance.random() < 0.4:  # and finds itself with one link, or none
+        if chance.random() < 0.4:  # and wakes up with one link, or none
             self._cut_links(chance, node)
         self.loop.after(length * MS, self._go_on, node)
 
     def _freeze_with_an_answer_under_way(self, chance: Random, node: Node) -> None:
-        """It was asked for before, and lies in the socket behind what others have said since."""
+        """The answer, requested before, lies in the socket behind what others have said since."""
         other = chance.choice(sorted(set(self.nodes) - {node.me}))
         self._held[other, node.me] = self.loop.now_ns + between(chance, 500, 2_000) * MS
         self.loop.after(between(chance, 50, 300) * MS, self._freeze, chance, node)
 
     def _pause(self, chance: Random, node: Node) -> None:
-        """Nothing runs on the machine but its clocks: SIGSTOP, or a machine that sleeps."""
+        """Nothing runs on the machine except its clocks: SIGSTOP, or a machine that sleeps."""
         if not node.halted:
             self._tell("paused", node)
             node.halted = True
@@ -377,7 +378,7 @@ class ClockWorld:
         self._tell("restarted", node)
         self._restart(node)
         if abs(self._off(node)) > self._right_ns:
-            self._wrong.add(node.me)  # and it was among them before
+            self._wrong.add(node.me)  # and it was one of them before
 
     def _set_wall(self, chance: Random, node: Node) -> None:
         if self._may_be_wrong(node):
@@ -406,7 +407,7 @@ class ClockWorld:
             self.loop.after(40 * SECOND_NS, self._fast, node.me)
 
     def _cut_links(self, chance: Random, node: Node) -> None:
-        """Of one node all links or all but one, in both directions or in one."""
+        """All links of a node or all but one, in both directions or in one."""
         self._tell("cut off", node)
         others = sorted(set(self.nodes) - {node.me})
         chance.shuffle(others)
@@ -427,7 +428,7 @@ class ClockWorld:
         self._cut = {link for link in self._cut if me not in link}
 
     def _slow_links(self, chance: Random, node: Node) -> None:
-        """To and from one node, or between two."""
+        """Links to and from one node, or between two."""
         self._tell("slow", node)
         others = sorted(set(self.nodes) - {node.me})
         slow = 0, between(chance, 50, 1_500) * MS
@@ -445,7 +446,7 @@ class ClockWorld:
         self._held[link] = self.loop.now_ns + between(chance, 200, 5_000) * MS
 
     def _repair(self, chance: Random, node: Node) -> None:
-        """The machine's time synchronisation works again; the process begins anew, or is slewed."""
+        """The machine's time is synchronised again; the process restarts, or is slewed."""
         if node.halted:
             return
         node.machine.change(stands=False, ppm=0)

@@ -1,8 +1,8 @@
-"""`python -m simulator.mutation`: are the checkers any good? Plant each bug and look who notices.
+"""`python -m simulator.mutation`: are the checkers any good? Plant each bug and see who notices.
 
 Every mutant of simulator/mutants/catalogue.py runs in the worlds of seeds 0, 1, 2, ... until one of
-them fails. What the swarm does not find is looked for by the tests that the mutant names, with the
-bug in place. What neither finds is a hole, or a rule that is not needed, and the report says so.
+them fails. If the swarm does not find it, the tests that the mutant names run with the bug planted.
+A bug that neither finds is a hole, or a rule that is not needed; the report says so.
 
 `--only` runs some mutants and leaves the other rows of the report as they are; `--resume` runs
 those that no world has shown so far, from the seed at which they ended (the code must be the same).
@@ -35,15 +35,15 @@ from simulator.world import World
 
 SEEDS: Final = 300
 UNEXPECTED_SHARE: Final = 10
-"""Of the seeds, one in so many is tried where the mutant says why the swarm cannot notice."""
+"""One in this many seeds is tried if the mutant says why the swarm cannot notice it."""
 WORLD_SECONDS_MAX: Final = 60.0
-"""A mutant may make a world that never ends; such a world counts as one that found nothing."""
+"""A mutant may make a world that never ends; such a world counts as having found nothing."""
 NICENESS: Final = 10
 UNJUDGED: Final = {**STATES, **MEMBERS}
-"""The specification knows of no checkpoints: worlds with them have the other checkers alone."""
+"""The specification does not know checkpoints: worlds with them have only the other checkers."""
 REPORT: Final = Path("docs/mutants.md")
 WHOLE: Final = "## In worlds of whole nodes"
-"""What follows is written by simulator.whole.hunts."""
+"""The section under it is written by simulator.whole.hunts."""
 CHECKERS: Final = {
     "I1": "I1 one value per ballot",
     "I2": "I2 one value chosen",
@@ -89,14 +89,14 @@ class EndlessWorldError(Exception):
 
 @attrs.frozen
 class Finding:
-    """What became of one mutant. `seeds` were run; `checker` is empty where none noticed."""
+    """What became of one mutant. `seeds` were run; `checker` is empty if no checker noticed."""
 
     name: str
     seeds: int
     checker: str
     endless: int
     test: str
-    """The first test that fails with the mutant in place; looked for if no checker noticed."""
+    """The first test that fails with the mutant planted; only sought if no checker noticed."""
 
     @property
     def caught(self) -> bool:
@@ -109,11 +109,11 @@ class Hunt:
     first: int
     seeds: int
     test: str = ""
-    """Known to fail with the mutant in place: it need not be looked for."""
+    """Known to fail with the mutant planted, so the search is skipped."""
 
 
 def hunt(job: Hunt) -> Finding:
-    """Run worlds with the mutant until one fails; else the tests."""
+    """Run worlds with the mutant until one fails, or else its tests."""
     limit = seeds_of(job.name, job.seeds)
     endless = 0
     for seed in range(job.first, limit):
@@ -128,12 +128,12 @@ def hunt(job: Hunt) -> Finding:
 
 
 def seeds_of(name: str, seeds: int) -> int:
-    """How many seeds are tried, where `seeds` are asked for."""
+    """How many seeds are tried if `seeds` are asked for."""
     return max(1, seeds // UNEXPECTED_SHARE) if MUTANTS[name].why_not else seeds
 
 
 def noticed_by(name: str, seed: int) -> str:
-    """The checker or assertion that ends the world of `seed`, "" if it ends well.
+    """The checker or assertion that ends the world of `seed`; "" if it ends well.
 
     Raises:
         EndlessWorldError: it does not end.
@@ -177,7 +177,7 @@ class _FirstFailure:
 
 
 def failing_test(name: str) -> str:
-    """The first test that fails with the mutant in place."""
+    """The first test that fails with the mutant planted."""
     first = _FirstFailure()
     arguments = ["-x", "-q", "-p", "no:cacheprovider", MUTANTS[name].tests]
     with planted(name), contextlib.redirect_stdout(io.StringIO()):
@@ -222,7 +222,7 @@ def row(finding: Finding) -> str:
 
 
 def findings_in(text: str) -> dict[str, Finding]:
-    """What the rows of a report say; rows of mutants that are no more are left out."""
+    """What the rows of a report say; rows of mutants that no longer exist are left out."""
     findings = {}
     for line in text.splitlines():
         match = ROW.fullmatch(line)

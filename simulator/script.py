@@ -1,8 +1,8 @@
 """Scenarios by hand: a world without chance, in which the test decides about every message.
 
-A Script is a World (the same nodes, shell and checkers) without clients, faults and balancer, with
-a network that drops and holds what the test names. Default: every message takes a millisecond,
-every fsync half of one.
+A Script is a World (the same nodes, shell and checkers) without clients, faults and balancer. Its
+network drops and holds what the test names. By default every message takes a millisecond, every
+fsync half of one.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ DELAY_NS: Final = 1 * MS
 FSYNC_NS: Final = MS // 2
 TICK_NS: Final = 20 * MS
 WAIT_NS: Final = 20_000 * MS
-"""A condition that does not come true within so long never will."""
+"""A condition that is not true after this time never will be."""
 GROUP: Final = GroupId(1)
 FIRST_CLIENT: Final = CLIENT_ADDRESS
 
@@ -48,7 +48,7 @@ class Sent(NamedTuple):
 
 @attrs.define(eq=False)
 class Rule:
-    """What happens to messages that match, until it is lifted; `caught` are those so far."""
+    """What happens to matching messages until the rule is lifted; `caught` are those so far."""
 
     matches: Callable[[Sent], bool]
     keep: bool
@@ -85,7 +85,7 @@ class Wire(Network):
                 self.deliver(sent)
 
     def deliver(self, sent: Sent) -> None:
-        """Put a message on the wire that no rule looks at: a held one, an old one, a forged one."""
+        """Send a message that no rule looks at: a held one, an old one, a forged one."""
         parts: list[Buffer] = []
         codec.encode(sent.message, parts)
         super().send(sent.source, sent.target, Frame(sent.incarnation, b"".join(parts)))
@@ -110,7 +110,7 @@ class Ticket:
 
     @property
     def slot(self) -> int:
-        """Where it was executed, 0 while nobody has acknowledged it."""
+        """Where it was executed; 0 while nobody has acknowledged it."""
         return max((answer.slot for answer in self.answers), default=0)
 
     @property
@@ -160,7 +160,7 @@ class Script(World):
         """Run until the condition holds.
 
         Raises:
-            AssertionError: if it never does.
+            AssertionError: it does not hold within that time.
         """
         end_ns = self.loop.now_ns + within_ns
         while not condition():
@@ -199,7 +199,7 @@ class Script(World):
         self.wait(50)
 
     def crash(self, ident: int, *, keep: int | None = None, reboot: bool = False) -> None:
-        """`keep`: how many records survive of those not synced; all if not given."""
+        """`keep`: how many unsynced records survive; all if not given."""
         node = self.node(ident)
         disk = node.disk
         if isinstance(disk, RecordDisk):
@@ -229,7 +229,7 @@ class Script(World):
         return self.wire.add(Rule(_matcher(kinds, **where), keep=False))
 
     def hold(self, *kinds: type, **where: int | Callable[[Message], bool]) -> Rule:
-        """Like `drop`, with the intention to `release` them later."""
+        """Like `drop`, but the messages may be `release`d later."""
         return self.wire.add(Rule(_matcher(kinds, **where), keep=True))
 
     def release(self, rule: Rule) -> None:
@@ -276,7 +276,7 @@ class Script(World):
     def write_all(
         self, ident: int, count: int, *, client: int = FIRST_CLIENT, start: int = 1
     ) -> None:
-        """`count` commands, one after the other, acknowledged."""
+        """`count` commands, one after the other, each acknowledged."""
         for seq in range(start, start + count):
             self.until_acknowledged(self.write(ident, seq, client=client))
 
@@ -285,7 +285,7 @@ class Script(World):
         return ticket.slot
 
     def read(self, ident: int, *, client: int = FIRST_CLIENT, group: GroupId = GROUP) -> None:
-        """Begin a read; its answer, if any, is checked by the Reads checker."""
+        """Begin a read; the Reads checker checks its answer, if any."""
         floor = self.acknowledged.floor(group)
         self.node(ident).deliver(client, Read(group, 1, floor))
 
@@ -295,7 +295,7 @@ class Script(World):
         node.ask_for(group, node.core.incarnation, replica.lease.ver, 0)
 
     def place_master(self, group: int, ident: int) -> None:
-        """Make `ident` the group's ideal master, by way of the registry."""
+        """Make `ident` the group's ideal master, through the registry."""
         balancing = self.node(0).balancing
         assert balancing is not None
         balancing.place(GroupId(group), NodeId(ident))

@@ -1,9 +1,9 @@
 """A failing world made small: fewer strikes, clients, groups and nodes, the same checker objects.
 
 Strikes of the nemesis are left out by delta debugging (Zeller and Hildebrandt, TSE 2002): each has
-dice of its own, so those that stay do what they did. Then the options are made plainer one by one,
-and then the strikes once more. What is left is as small as the allowance of worlds made it, and is
-replayed with `--set`, bit for bit.
+its own dice, so the remaining ones do what they did before. Then the options are simplified one by
+one, and then the strikes are reduced once more. The result is as small as the allowance of worlds
+permits, and is replayed with `--set`, bit for bit.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,12 +18,12 @@ from simulator.swarm import Job, Verdict, options_of, run_world
 SIMULATED_S_MAX: Final = 3_000
 """The allowance: about half a minute of one core."""
 STOP_FACTOR: Final = 2
-"""A smaller world may take so much longer to fail; one that heals first is another failure."""
+"""A smaller world may take this much longer to fail; one that heals first is another failure."""
 
 
 @attrs.define
 class Shrunk:
-    """`settings` for `--set` make the world of `job.seed` this small one."""
+    """`settings` for `--set` turn the world of `job.seed` into this small one."""
 
     options: Options
     verdict: Verdict
@@ -67,7 +67,7 @@ class Shrinker:
         return frozenset(self._best.struck)
 
     def _fails(self, options: Options) -> bool:
-        """Whether this world fails at the same checker, as far as the allowance lets us look."""
+        """Whether this world fails at the same checker; False once the allowance is used up."""
         if self._left_s <= 0:
             return False
         self.worlds += 1
@@ -105,7 +105,7 @@ Plainer = Callable[[Options], Options | None]
 
 
 def _plainer(options: Options) -> Iterator[Plainer]:
-    """Changes that make a world easier to read, each None where it would change nothing."""
+    """Changes that make a world easier to read; each is None if it would change nothing."""
     yield _set(clients_per_group=1)
     yield _set(client_window=1)
     yield _set(operators=0)

@@ -48,10 +48,10 @@ class Job:
 
 @attrs.frozen(kw_only=True)
 class Verdict:
-    """How one world went; `failure` is empty where nothing was wrong.
+    """How one world went; `failure` is empty if nothing was wrong.
 
     `checker` names who objected, the same for the same bug in another world; `struck` are the
-    strikes of the nemesis so far, and `notes` the lines of the trace that tell of them.
+    strikes of the nemesis so far, and `notes` the lines of the trace about them.
     """
 
     seed: int
@@ -71,7 +71,7 @@ def make_world(options: Options, *, verbose: bool = False) -> World:
 
 
 class TimeUp(Exception):
-    """Ends a world that nobody wants to see to its end."""
+    """Ends a world early, when its end is not needed."""
 
 
 def options_of(job: Job) -> Options:
@@ -81,7 +81,7 @@ def options_of(job: Job) -> Options:
 def run_world(job: Job, *, options: Options | None = None, stop_ns: int = 0) -> Verdict:
     """One world, from beginning to end or to its first broken promise; to `stop_ns` if given.
 
-    An AssertionError is the core's own opinion that it is broken, any other exception is a crash of
+    An AssertionError is the core's own verdict that it is broken, any other exception is a crash of
     the node: both are failures of the world.
     """
     options = options or options_of(job)
@@ -143,7 +143,7 @@ def run_worlds(jobs: Iterable[Job], processes: int = PROCESSES) -> Iterator[Verd
 
 
 def again(job: Job, before: Verdict) -> Verdict:
-    """The same world once more: another digest than `before` is a failure of determinism."""
+    """Run the same world again: a digest other than `before` is a failure of determinism."""
     verdict = run_world(job)
     if verdict.failure or verdict.digest == before.digest:
         return verdict

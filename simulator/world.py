@@ -69,26 +69,26 @@ OPERATORS: Final = 140
 PIPELINERS: Final = 160
 REBORN_ADDRESS: Final = 102
 PROGRESS_MIN: Final = 3
-"""So many steps each kind of client makes at least once everything has healed: one alone may have
-to wait for an answer from a node that heals last, and for a rebalance."""
+"""How many steps each kind of client makes at least once everything has healed. A single client may
+have to wait for an answer from a node that heals last, and for a rebalance."""
 HEALED_STEAL_GAP_NS: Final = 5_000 * MS
 """Consumer groups cannot rebalance while their coordinator moves faster than their members join."""
 QUIET_NS: Final = 3_000 * MS
-"""The last part of a world, without clients and steals: all members must come to the same log."""
+"""The last part of a world, without clients and steals: all members must reach the same log."""
 SETTLED_NS: Final = QUIET_NS // 2
-"""What was chosen so long ago in a quiet world every member has applied, whether it votes or not:
-one that does not yet learns by asking, while its master fills slots for it."""
+"""In a quiet world every member has applied what was chosen this long ago, whether it votes or not:
+one that does not vote yet learns by asking, while its master fills slots for it."""
 TOLD_NS: Final = QUIET_NS // 6
-"""Who votes is told sooner. How many slots that may be, nobody can say: while one that does not
-vote is helped, a whole window is chosen at once (seed 705)."""
+"""Members that vote are told sooner. How many slots that may be, nobody can say: while one that
+does not vote is helped, a whole window is chosen at once (seed 705)."""
 REJOIN_WINDOWS: Final = 2
-"""A node that had forgotten votes again before its group has got so many windows further, and one
-more for each that is on its way back: whoever votes again answers the others for the first time,
-and raises their bar to where the group is by then (seed 862)."""
+"""A node that had forgotten votes again before its group has advanced by this many windows, and one
+more for each node on its way back: a node that votes again answers the others for the first time,
+and raises their bar to the group's position at that time (seed 862)."""
 THINKS_PER_ROUND: Final = 3
 """The longest pause of a client between two rounds of questions."""
 STALE_CHANCE: Final = 0.1
-"""Of the toy balancer's requests, so many name an old incarnation or lease version (R6, R8)."""
+"""The share of the toy balancer's requests with an old incarnation or lease version (R6, R8)."""
 
 
 class AnyClient(Protocol):
@@ -131,13 +131,13 @@ class World:
         self.orders = Orders()
         self.partition_logs = PartitionLogs(self.group_logs, self.orders, fresh=within)
         self.producer_ids: list[tuple[int, int]] = []
-        """Ids and epochs in use, in the order in which they came up: what a liar may name."""
+        """Ids and epochs in use, in the order in which they appeared: a liar may name them."""
         self.deaths = DeadMembers(self, READERS)
         self._epochs: dict[GroupId, int] = {}
-        """Of the newest lease of each group."""
+        """That of the newest lease of each group."""
         self.group_logs.time_left = self.deaths.written
         self.member_names: list[tuple[str, int]] = []
-        """Members and generations, as they were told: what a liar may name as well."""
+        """Members and generations, as clients were told them: a liar may name them, too."""
         self.results = Results()
         self.steals = StealBudget(options.steals_max, enforced=within)
         self.steal_aim = StealAim(tick_ns=options.tick_ns)
@@ -148,7 +148,7 @@ class World:
         real = self.brokers and options.disk is DiskKind.WAL
         damaged = Fault.DAMAGE in options.faults
         if real and damaged:
-            self.checkpoint_slots = 0  # what mends data that has left the log is not in any world
+            self.checkpoint_slots = 0  # no world has what repairs data that has left the log
         self.settles = real and self.checkpoint_slots > 0
         """Batches leave the log for cold segments, and come from peers with the state."""
         self.leases = Leases()
@@ -161,7 +161,7 @@ class World:
         self._changes: dict[GroupId, dict[tuple[Slot, tuple[NodeId, ...]], bytes]] = {
             group: {} for group in self.members
         }
-        """Changes of members that were proposed, and how each is encoded."""
+        """Membership changes that were proposed, and how each is encoded."""
         self._steal_chance = dice(seed, "steals")
         self._fsync_chance = dice(seed, "fsync")
         self.last_acted: dict[GroupId, int] = {}
@@ -169,7 +169,7 @@ class World:
         self._recovered_at: dict[GroupId, int] = {}
         """How long each log was when the world had recovered."""
         self._returning: dict[GroupId, int] = {}
-        """Who did not vote then."""
+        """How many members did not vote then."""
 
     def caller(self, address: int) -> Caller:
         return Caller(self, address)
@@ -244,7 +244,7 @@ class World:
     # -- a run --------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Run the whole world; raises Violation or AssertionError where something is wrong."""
+        """Run the whole world; raises Violation or AssertionError if something is wrong."""
         options, loop = self.options, self.loop
         self.nemesis.start()
         for node in self.nodes.values():
@@ -289,8 +289,8 @@ class World:
 
     @property
     def patience_ns(self) -> int:
-        """Once there is a master, each client asks those in vain that are left out, then one that
-        names the master, then that one; and it is answered before it asks again."""
+        """Once there is a master, each client may ask all left-out nodes in vain, then one that
+        names the master, then the master; and it gets its answer before it asks again."""
         rounds = len(self.nemesis.left_out) + 3
         return rounds * THINKS_PER_ROUND * self.options.client_think_ns
 
@@ -309,7 +309,7 @@ class World:
             self._recovered_at[group] = len(self.agreement.logs[group])
 
     def _check_served(self) -> None:
-        """exam.md D2: it is not enough that somebody acts, clients must notice it."""
+        """exam.md D2: it is not enough that a node acts, clients must notice it."""
         for group, served in self._served_at_heal.items():
             if self.clients and sum(self.acknowledged.highest[group].values()) == served:
                 raise Violation(f"I10: nothing was acknowledged in group {group} since the heal")
@@ -321,13 +321,13 @@ class World:
         return any(replica.me in some for some in self.configurations(replica.group))
 
     def members_now(self, group: GroupId) -> tuple[NodeId, ...]:
-        """By the most advanced log of all nodes that ever ran."""
+        """According to the most advanced log of all nodes that ever ran."""
         return self._most_advanced(group).members
 
     def configurations(self, group: GroupId) -> list[tuple[NodeId, ...]]:
-        """Its members now, those that a change under way may give it at any time, or never, and,
-        until a majority has heard of the last change, those of before in whom the others believe
-        (seed 1005 with brokers: all crashed when one had heard of it, and it was left out)."""
+        """The members now; those that a change under way may bring at any time, or never; and,
+        until a majority has heard of the last change, the previous members in whom the others
+        believe (seed 1005 with brokers: all crashed when one had heard, and it was left out)."""
         most, log = self._most_advanced(group), self.agreement.logs[group]
         believed = {node: self._believed_members(self.nodes[node], group) for node in most.members}
         know = [node for node, members in believed.items() if members == most.members]
@@ -339,7 +339,7 @@ class World:
         ]
 
     def _believed_members(self, node: SimNode, group: GroupId) -> tuple[NodeId, ...]:
-        """By what it knows, or will know when it is up again."""
+        """According to what it knows, or will know when it is up again."""
         return node.groups[group].replica.members if node.up else node.durable.members[group]
 
     def _most_advanced(self, group: GroupId) -> Replica:
@@ -461,10 +461,10 @@ class World:
                 node.ask_for(group, incarnation, ver, 0)
             self.statistics["steals asked"] += 1
 
-    # -- what nodes report --------------------------------------------------------------------
+    # -- reports of the nodes -----------------------------------------------------------------
 
     def leaving(self, message: Message) -> None:
-        """A message of the core leaves a node, perhaps to several."""
+        """A message of the core leaves a node, perhaps to several nodes."""
         if type(message) is Accept:
             self.proposed(message)
         elif type(message) is Prepare:
@@ -474,18 +474,18 @@ class World:
         self.proposal_seen(accept.group, accept.slot, accept.ballot, accept.entry)
 
     def proposal_seen(self, group: GroupId, slot: Slot, ballot: Ballot, entry: Entry) -> None:
-        """It has left a node, or is on a disk."""
+        """The proposal has left a node, or is on a disk."""
         self.value.seen(group, slot, ballot, entry)
         if isinstance(entry.control, Config):
             self._changes[group][slot, entry.control.members] = encoding(entry)
 
     def died(self, node: NodeId) -> None:
-        """It has come to the point where it was doomed to die."""
+        """It has reached the point where it was doomed to die."""
         self.nemesis.died(self.nodes[node])
 
     def said(self, core: MultiGroup, now: Now, peer: NodeId, message: Message, step: Step) -> bool:
-        """Whether a peer may go on: what no honest one says costs it the link, and the rest of
-        its frame is lost."""
+        """Whether a peer may go on: a message that no honest peer sends costs it the link, and the
+        rest of its frame is lost."""
         try:
             core.on_message(now, peer, message, step)
         except PeerError as why:
@@ -525,7 +525,7 @@ class World:
         return node.up and node.paused_until <= self.loop.now_ns
 
     def all_masters(self) -> list[tuple[SimNode, GroupId]]:
-        """All masters there are."""
+        """All current masters, with their groups."""
         return [
             (node, ident)
             for node in self.nodes.values()
@@ -535,7 +535,7 @@ class World:
         ]
 
     def acts(self, group: GroupId, *, begins: bool) -> None:
-        """A node acts for the group; two at a time show when the second one begins."""
+        """A node acts for the group; two at a time are noticed when the second one begins."""
         if begins:
             self.check_one_master(group)
         else:

@@ -1,9 +1,10 @@
-"""`python tools/structure.py`: what imports what, as the house has it; `make check` runs it.
+"""`python tools/structure.py`: checks which module may import which; `make check` runs it.
 
-Refused are: a circle of files, a circle of folders within a room, an import from a lower floor to a
-higher one, and a folder of more than 20 modules, tests included. Imports for type checkers and
-imports within functions count like all others. `--draw FILE` writes the drawing of
-docs/architecture.md, also of another tree (`--tree DIR`), however many circles that has.
+A *room* is a top-level package, a *floor* a layer of rooms. The check refuses a circle of files, a
+circle of folders within a room, an import from a lower floor to a higher one, and a folder of more
+than 20 modules, tests included. Imports for type checkers and imports within functions count like
+all others. `--draw FILE` writes the drawing of docs/architecture.md, also for another tree (`--tree
+DIR`), however many circles it has.
 """
 
 import argparse
@@ -40,7 +41,7 @@ class Module(NamedTuple):
 
 
 def modules_of(tree: Path) -> dict[str, Module]:
-    """All modules of all rooms that there are, by their dotted names."""
+    """All modules of all existing rooms, by their dotted names."""
     files = {}
     for room in (room for floor in FLOORS for room in floor):
         for path in sorted((tree / room).rglob("*.py")):
@@ -71,7 +72,7 @@ def _imports(tree: ast.AST, files: Mapping[str, Path]) -> Iterator[str]:
 
 
 def circles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
-    """Sets of more than one that can all reach each other, the largest first."""
+    """Sets of two or more names that can all reach each other, the largest first."""
     reached = {name: _reached(name, edges) for name in edges}
     found = {
         frozenset(other for other in reached[name] if name in reached.get(other, ()))
@@ -97,7 +98,7 @@ def room_of(name: str) -> str:
 
 
 def part_of(name: str, folder: str) -> str:
-    """The part of its room that a module stands in: a folder below the room, or the room itself.
+    """The part of its room that a module is in: a folder of the room, or the room itself.
 
     A folder in a folder belongs to the outer one.
     """
@@ -105,7 +106,7 @@ def part_of(name: str, folder: str) -> str:
 
 
 def parts(modules: Mapping[str, Module]) -> dict[str, set[str]]:
-    """Which folder of a room imports which other of the same room; the room's own files by name."""
+    """The imports between folders of the same room; the room's own files stand by name."""
     edges: dict[str, set[str]] = defaultdict(set)
     at = {
         name: part if (part := part_of(name, one.folder)) != room_of(name) else name
@@ -136,7 +137,7 @@ def crowded(modules: Mapping[str, Module]) -> dict[str, int]:
 
 
 def crowded_tests(tree: Path) -> dict[str, int]:
-    """Folders of tests, as paths: tests are no packages."""
+    """Folders of tests, as paths: tests are not packages."""
     sizes = Counter(
         path.parent.relative_to(tree).as_posix()
         for path in (tree / "tests").rglob("*.py")
@@ -146,7 +147,7 @@ def crowded_tests(tree: Path) -> dict[str, int]:
 
 
 def objections(modules: Mapping[str, Module], tree: Path) -> list[str]:
-    """What is wrong with the house, in words."""
+    """What is wrong with the structure, in words."""
     return [
         *(
             f"a circle of {len(circle)} files: {', '.join(circle)}"
@@ -170,7 +171,7 @@ BAD_STYLE: Final = 'fill="#fde0dc" stroke="#c62828"'
 
 
 def drawing(modules: Mapping[str, Module], title: str) -> str:
-    """Floors from the top to the bottom, rooms and their folders on them; in red, what is wrong."""
+    """Floors from top to bottom, with their rooms and folders; what is wrong is red."""
     in_circle = {
         name for circle in circles({n: m.imports for n, m in modules.items()}) for name in circle
     }

@@ -36,7 +36,7 @@ RESULT: Final = Path("bench-results") / "handoff.json"
 RATES: Final = (100, 1000)
 GRACES: Final = (100, 300)
 BAR_RATE: Final = 1000
-"""The bars hold under so many acknowledged messages a second."""
+"""The bars hold at this many acknowledged messages a second."""
 
 
 def options_of(arguments: Sequence[str]) -> argparse.Namespace:
@@ -51,14 +51,14 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
         type=int,
         default=GRACES,
         metavar="MS",
-        help="the default strategy with these values of balancer.forward_grace_ms as well",
+        help="measure the default strategy with these values of balancer.forward_grace_ms as well",
     )
     parser.add_argument("--json", type=Path, default=RESULT, metavar="FILE")
     parser.add_argument(
         "--samples",
         type=Path,
         metavar="DIR",
-        help="keep every acknowledgement and every move there",
+        help="keep every acknowledgement and every move in this folder",
     )
     parser.add_argument("--page", type=Path, metavar="FILE", help="put the tables into this page")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the gaps into this PNG")
@@ -91,8 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _runs(options: argparse.Namespace) -> list[Run]:
-    """Every strategy under every load; the default one with a plain producer, too, and with other
-    values of the grace."""
+    """Every strategy under every load; the default strategy also with a plain producer, and with
+    other values of the grace."""
     runs = []
     for strategy in options.strategies:
         for rate in options.rates:
@@ -111,7 +111,7 @@ def has_bars(run: Run) -> bool:
 def _measure(
     options: argparse.Namespace, arguments: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """The file is written after each run: what was measured is kept, whatever comes."""
+    """Measure all runs. The file is written after each, so that nothing measured is lost."""
     began = time.monotonic()
     context = environment.describe(state.DEFAULT_DATA_DIR)
     samples = None if options.samples is None else SampleFolder.of(options.samples, context)

@@ -1,8 +1,8 @@
 """The two real clients that watch a move: a producer at a steady rate, and a consumer behind it.
 
-confluent-kafka (librdkafka) with its defaults but for the batching delay: every message is a
-request of its own, so that silence is seen to the millisecond. Both run in threads and write down
-when each acknowledgement and each message came; nothing is judged here.
+confluent-kafka (librdkafka) with its defaults, except for the batching delay: every message is a
+request of its own, so that silence is seen to the millisecond. Both run in threads and record when
+each acknowledgement and each message came; nothing is judged here.
 """
 
 import threading
@@ -26,16 +26,16 @@ POLL_S: Final = 0.002
 READY_S: Final = 15.0
 PARTITION: Final = 0
 CATCH_UP_BURST_MAX: Final = 50
-"""A sender that was held up sends at most this many at once, not all it has missed."""
+"""After a delay the sender sends at most this many at once, not all that it has missed."""
 
 
 class Probe:
-    """The producer: numbers 0, 1, 2... as messages, each with when it was sent and acknowledged."""
+    """The producer: sends numbers 0, 1, 2..., and records when each is sent and acknowledged."""
 
     def __init__(self, bootstrap: str, topic: str, rate: int, *, idempotent: bool) -> None:
         self.sent_ns: list[int] = []
         self.due_ns: list[int] = []
-        """By message: when the rate wanted it to be sent."""
+        """By message: when it was due by the rate."""
         self.failed: list[tuple[int, int, str]] = []
         """(when, which message, why)."""
         self.acked: list[tuple[int, int]] = []
@@ -56,7 +56,7 @@ class Probe:
         self._thread.start()
 
     def stop(self) -> None:
-        """Send no more, and wait for every answer."""
+        """Stop sending, and wait for every answer."""
         self._stop.set()
         self._thread.join(FLUSH_S + JOIN_S)
 
@@ -91,7 +91,7 @@ class Probe:
         producer.produce(self._topic, str(number), partition=PARTITION, on_delivery=tell)
 
     def _on_error(self, error: KafkaError) -> None:
-        """Lost connections are the client's own business; it tells of them all the same."""
+        """Lost connections are the client's own affair, although it reports them."""
         if error.fatal():
             self.errors.append(f"fatal: {error}")
 
@@ -117,7 +117,7 @@ class Follower:
         self._thread.start()
 
     def stop_after(self, number: int) -> None:
-        """Read up to that message, then end; less than that after a while means it is lost."""
+        """Read up to that message, then end; if it does not come within a while, it is lost."""
         deadline = time.monotonic() + READY_S
         while not (self.got and self.got[-1][1] >= number) and time.monotonic() < deadline:
             time.sleep(POLL_S)

@@ -1,9 +1,9 @@
-"""From what the clients wrote down to figures: pure functions of plain values.
+"""From the clients' records to figures: pure functions of plain values.
 
 A *gap* is the longest silence between two acknowledgements (or two messages read) that touches an
-interval. Each move has three intervals: the quiet one before it, whose gap is what this load shows
-without any move; the handover, from the moment the old master freezes the group until a little
-after the new one acts; and the redirect after that, until its clients have found the new master.
+interval. Each move has three intervals. The quiet one before it shows what gap this load has
+without any move. The handover lasts from when the old master freezes the group until a little after
+the new one acts. The redirect follows, until its clients have found the new master.
 """
 
 import math
@@ -18,7 +18,7 @@ import attrs
 MS: Final = 1_000_000
 PERCENTILES: Final = (50, 99, 100)
 BLIP_MS: Final = 50.0
-"""A silence this long in the redirect interval is a client that was sent away and backed off."""
+"""A silence this long in the redirect interval is a client that was redirected and backed off."""
 
 
 @attrs.frozen
@@ -31,7 +31,7 @@ class Interval:
 
 @attrs.frozen(kw_only=True)
 class Move:
-    """One move: when, how long each phase took by the nodes' own account."""
+    """One move: when, and how long each phase took by the nodes' own account."""
 
     source: int
     target: int
@@ -42,7 +42,7 @@ class Move:
 
 
 def silences_ms(times_ns: Sequence[int], where: Interval) -> list[float]:
-    """The distances of neighbours that touch the interval; what never ended lasts to its end."""
+    """The silences that touch the interval; one that never ended lasts to the interval's end."""
     first = max(0, bisect_right(times_ns, where.from_ns) - 1)
     last = min(len(times_ns), bisect_left(times_ns, where.to_ns) + 1)
     touched = list(times_ns[first:last])
@@ -58,7 +58,7 @@ def gap_ms(times_ns: Sequence[int], where: Interval) -> float:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that at least this share of all do not exceed."""
+    """The lowest value that at least this share of all values do not exceed."""
     assert values
     ordered = sorted(values)
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
@@ -98,7 +98,7 @@ def watched(times_ns: Sequence[int], moves: Sequence[Move]) -> Watched:
 
 @attrs.frozen(kw_only=True)
 class Run:
-    """What is asked for: one strategy under one load."""
+    """The measurement to make: one strategy under one load."""
 
     strategy: str
     rate: int
@@ -126,7 +126,7 @@ class Result:
     forwarded: int
     phases_ms: Mapping[str, Sequence[float]]
     first_contact_ms: tuple[float, ...]
-    """The longest silences of the moves before, in which each client met each node first."""
+    """The longest silences of the earlier moves, in which each client first met each node."""
 
     def summary(self) -> dict[str, Any]:
         return {
@@ -169,7 +169,7 @@ BLIPS_MAX: Final = 1
 
 
 def missed_bars(result: Result) -> list[str]:
-    """What the default strategy has to reach and this result does not."""
+    """The bars that the default strategy must reach and this result does not."""
     above, redirect = spread(result.produce.above_ms), spread(result.produce.redirect_ms)
     checks = (
         (len(result.errors), 0, "client errors"),

@@ -61,7 +61,7 @@ class _Cluster:
         return await status.collect(self.spec, self.launcher.now())
 
     async def counted(self, pattern: re.Pattern[str]) -> int:
-        """A counter of the nodes', summed up."""
+        """The sum of a counter over all nodes."""
         total = 0.0
         for node in self.spec.nodes:
             ask = partial(health.request, node.http, "GET", "/metrics")
@@ -99,7 +99,7 @@ async def measure(
             create = partial(workload.create_topic, partitions=1, replication=NODES)
             await in_thread(partial(create, spec.bootstrap, TOPIC))
             result = await _with_clients(cluster, run, samples)
-            launcher.hurry.set()  # nobody needs its data: no goodbye
+            launcher.hurry.set()  # nobody needs its data: no graceful end
             return result
     finally:
         shutil.rmtree(data_dir)
@@ -166,9 +166,10 @@ async def _counters(cluster: _Cluster) -> tuple[int, int]:
 
 
 async def _first_contacts(cluster: _Cluster) -> list[Move]:
-    """Once round, told apart: after it each client has met each node, as those of most topics have.
+    """One round of moves, reported apart: after it each client knows each node, as most clients do.
 
-    librdkafka opens a connection when it first has something for a node, and takes its time.
+    librdkafka opens a connection when it first has something to send to a node, which takes a
+    while.
     """
     master = _master(await cluster.view(), cluster.group)
     moves = []
@@ -180,7 +181,7 @@ async def _first_contacts(cluster: _Cluster) -> list[Move]:
 
 
 async def _busiest_group(cluster: _Cluster) -> int:
-    """Where the topic's partition lives: the group whose log grows."""
+    """The group of the topic's partition: the one whose log grows."""
     before = {row.group: row.applied for row in (await cluster.view()).groups}
     await trio.sleep(0.5)
     after = {row.group: row.applied for row in (await cluster.view()).groups}

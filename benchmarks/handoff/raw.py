@@ -1,7 +1,7 @@
-"""What the two clients wrote down, and the moves, as files: benchmarks/load/samples.py.
+"""The two clients' records, and the moves, as files: benchmarks/load/samples.py.
 
-A message is a row twice: acknowledged (`produce`), and read by the consumer behind (`fetch`), both
-timed from when the producer's rate wanted it to be sent. All times are of one monotonic clock.
+A message has two rows: acknowledged (`produce`), and read by the consumer behind it (`fetch`), both
+timed from when it was due by the producer's rate. All times are from one monotonic clock.
 """
 
 from collections.abc import Iterator, Sequence

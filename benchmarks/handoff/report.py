@@ -120,7 +120,7 @@ def write_into(page: Path, text: str, *, begin: str = BEGIN, end: str = END) -> 
     """Replace what is between two marks of a page.
 
     Raises:
-        ValueError: if they are not there.
+        ValueError: if the page does not have them.
     """
     before, found_begin, rest = page.read_text(encoding="utf-8").partition(begin)
     _, found_end, after = rest.partition(end)
@@ -133,7 +133,7 @@ def plot(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     """The share of moves whose gap was at most this long, a line for each strategy and load.
 
     Raises:
-        ImportError: without matplotlib, which only the `bench` extra brings.
+        ImportError: without matplotlib, which only the `bench` extra installs.
     """
     from matplotlib.figure import Figure
 
@@ -144,7 +144,7 @@ def plot(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     for axis, side in zip(axes, SIDES, strict=True):
         for one in (one for one in results if one["producer"] == "idempotent"):
             if one["grace_ms"] != results[0]["grace_ms"]:
-                continue  # only felt after the handover
+                continue  # only noticed after the handover
             gaps = sorted(one[side]["handover_gaps_ms"])
             shares = [(index + 1) / len(gaps) for index in range(len(gaps))]
             axis.step(

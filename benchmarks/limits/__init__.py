@@ -1,1 +1,1 @@
-"""What this machine can do at all, and what share of it we reach (docs/performance.md)."""
+"""What this machine can do at best, and what share of it we reach (docs/performance.md)."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.limits`: what this machine can do at all, and what share we reach of it.
+"""`python -m benchmarks.limits`: what this machine can do at best, and what share of it we reach.
 
 Exit code 0 if every bar was reached, 1 if not or if something was not measured, 2 for wrong
 arguments. docs/performance.md says how to read it.
@@ -38,14 +38,14 @@ NAMES: Final = (*(one.name for one in (*PROBES, *LOADS)), CONSUME.name)
 def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.limits",
-        description="Measure what this machine can do at all, and a fresh three-node cluster "
+        description="Measure what this machine can do at best, and a fresh three-node cluster "
         "against a bare replicated append of three processes, in alternating rounds.",
     )
     parser.add_argument("--quick", action="store_true", help="two short pairs of rounds each")
     parser.add_argument("--only", nargs="+", choices=NAMES, metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--pairs", type=_number(int, 1, PAIRS_MAX), help="of rounds, for each load")
     parser.add_argument(
-        "--seconds", type=_number(float, 0.1, 60), help="measured of each round, after its warm-up"
+        "--seconds", type=_number(float, 0.1, 60), help="measured in each round, after its warm-up"
     )
     parser.add_argument(
         "--partitions",
@@ -56,9 +56,9 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--spread",
         action="store_true",
-        help="masters evenly spread, not all on one node as the bare append's leader is",
+        help="masters evenly spread, not all on one node like the bare append's leader",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where the result is kept")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to keep the result")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="an earlier result")
     parser.add_argument(
         "--page", type=Path, metavar="FILE", help="a page with marks, for the tables"

@@ -1,15 +1,16 @@
-"""A bare replicated append: what a log of three processes in Python can do on this machine at all.
+"""A bare replicated append: the best that a log of three Python processes can do on this machine.
 
-A leader and two followers, each with one recycled log. The leader takes Produce requests, gives
-offsets, and sends what one round of its loop has brought to both followers while its own thread
+A leader and two followers, each with one recycled log. The leader takes Produce requests, assigns
+offsets, and sends everything from one round of its loop to both followers while its own thread
 writes it. Each process makes it durable before it counts, and a request is answered when two of the
 three have it. That is all: no elections, leases, ballots, groups, checks, retention or metrics, and
-when one process ends, so does the append. What the product reaches is told as a share of this.
+when one process ends, so does the append. Results of the product are given as a share of this.
 
     python -m benchmarks.limits.append leader LOG LOG_BYTES PARTITIONS
     python -m benchmarks.limits.append follower LOG LOG_BYTES PEER_PORT
 
-The leader prints its ports, for clients and for followers, and "ready" when both of those are here.
+The leader prints its ports, for clients and for followers, and "ready" when both followers are
+connected.
 """
 
 import gc
@@ -30,18 +31,18 @@ from benchmarks.limits.streams import Buffer, Loop, Stream, joined
 FOLLOWERS: Final = 2
 CLIENT_FRAME_BYTES_MAX: Final = 2 * 1024 * 1024
 ROUND_BYTES_MAX: Final = BATCH_BYTES_MAX // 2
-"""What comes before it is sent; a whole frame more may come with the last request."""
+"""More data than this ends a round; the last request may add a whole frame."""
 WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
-"""With more than this to write, or to send to a follower, nothing new is read."""
+"""With more than this to write, or to send to a follower, no new requests are read."""
 SWITCH_INTERVAL_S: Final = 1e-4
 """As in node.py: the thread that syncs gets the interpreter sooner."""
 ROUND: Final = struct.Struct(">Iq")
-"""Length, then the sequence of the round's last entry; or the last that is durable, going back."""
+"""Length, then the sequence of the round's last entry; in answers, of the last durable entry."""
 SEQUENCE: Final = struct.Struct(">q")
 
 
 class Leader:
-    """`run` serves clients until a follower goes."""
+    """`run` serves clients until a follower disconnects."""
 
     def __init__(self, log: Log, partitions: int) -> None:
         self._loop, self._clients = Loop(), Loop()
@@ -54,12 +55,12 @@ class Leader:
         self._listeners = (clients, peers)
         self._topics = Topics(self._ports[0], partitions)
         self._durable: dict[Stream, int] = {}
-        """What each follower has said."""
+        """The last sequence each follower has reported durable."""
         self._sequence = 0
         self._staged: list[Buffer] = []
         self._staged_bytes = 0
         self._pending: deque[tuple[int, Stream, Buffer]] = deque()
-        """Who gets which answer when everything up to this sequence is durable."""
+        """Sequence, client, answer: to be sent when everything up to the sequence is durable."""
 
     async def run(self) -> None:
         print(*self._ports, flush=True)
@@ -80,7 +81,7 @@ class Leader:
 
     def _on_request(self, client: Stream, frame: memoryview) -> None:
         produced = read_produce(frame)
-        if produced is None:  # answered in its turn, as Kafka does
+        if produced is None:  # answered in its turn, as by Kafka
             self._pending.append((self._sequence, client, b"".join(self._topics.answer(frame))))
             return
         topic = self._topics.topic(produced.topic)
@@ -109,7 +110,7 @@ class Leader:
             self._loop.open_gate(self._clients)
 
     def _replicate(self) -> None:
-        """Send what is staged to the followers, and have it written here."""
+        """Send what is staged to the followers, and write it here."""
         entries = joined(self._staged)
         head = ROUND.pack(SEQUENCE.size + self._staged_bytes, self._sequence)
         for follower in self._durable:
@@ -119,7 +120,7 @@ class Leader:
         self._staged, self._staged_bytes = [], 0
 
     def _answer(self) -> None:
-        """Answer what two of the three have on their disks."""
+        """Answer requests that two of the three have on their disks."""
         if len(self._durable) < FOLLOWERS:
             return
         chosen = sorted((self._log.durable, *self._durable.values()))[FOLLOWERS // 2]
@@ -134,7 +135,7 @@ class Leader:
 
 
 class Follower:
-    """Writes what the leader sends, and says what is durable."""
+    """Writes what the leader sends, and reports what is durable."""
 
     def __init__(self, log: Log, peer_port: int) -> None:
         self._loop, self._leader_loop = Loop(), Loop()

@@ -1,4 +1,4 @@
-"""The bare append's three processes, started and ended for a measurement."""
+"""The bare append's three processes, started and stopped for a measurement."""
 
 import shutil
 import subprocess
@@ -29,7 +29,7 @@ class Bare:
 
 @asynccontextmanager
 async def bare_append(partitions: int, log_bytes: int = ring.RING_BYTES) -> AsyncIterator[Bare]:
-    """A leader and two followers with empty logs, beside where clusters keep theirs.
+    """A leader and two followers with empty logs, next to where clusters keep theirs.
 
     Raises:
         BenchmarkFailed: if they do not start.
@@ -82,7 +82,7 @@ async def line_of(process: subprocess.Popen[bytes]) -> str:
     if not line:
         process.kill()
         told = process.communicate()[1].decode(errors="replace").strip().splitlines()
-        raise BenchmarkFailed(f"a process did not start: {told[-1] if told else 'it says nothing'}")
+        raise BenchmarkFailed(f"a process did not start: {told[-1] if told else 'no error output'}")
     return line.decode()
 
 

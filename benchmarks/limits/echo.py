@@ -1,11 +1,11 @@
-"""What sockets cost: echo servers of three kinds, a sink, and the clients that load them.
+"""The cost of sockets: echo servers of three kinds, a sink, and the clients that load them.
 
     python -m benchmarks.limits.echo trio|nested|epoll|sink
 
-A server is a process of its own, prints its port, and serves until it is killed. *trio* is a task
-per connection, as trio's documentation shows it; *nested* is one trio task that waits for an epoll
-descriptor, as the product does; *epoll* has no trio at all. The sink reads what it is sent and says
-how much that was.
+A server is a process of its own, prints its port, and serves until it is killed. *trio* has a task
+per connection, as in trio's documentation; *nested* is one trio task that waits for an epoll
+descriptor, as the product does; *epoll* has no trio at all. The sink reads everything and reports
+how much it was.
 """
 
 import select
@@ -110,12 +110,13 @@ def _receive_frame(sock: socket.socket) -> None:
     while missing:
         got = len(sock.recv(missing))
         if not got:
-            raise ConnectionError("the echo server has hung up")
+            raise ConnectionError("the echo server closed the connection")
         missing -= got
 
 
 def load_echo(port: int, connections: int, seconds: float) -> tuple[float, Histogram]:
-    """Every connection sends a frame when its last one has come back: frames a second, latencies.
+    """Every connection sends a frame when its last one has come back; returns frames a second,
+    latencies.
 
     Raises:
         OSError: if the server does not answer.
@@ -148,13 +149,13 @@ def load_echo(port: int, connections: int, seconds: float) -> tuple[float, Histo
             sock.sendall(frame)
     epoll.close()
     for sock in socks.values():
-        _receive_frame(sock)  # a socket that is closed with an unread echo resets the server's
+        _receive_frame(sock)  # closing with an unread echo would reset the server's socket
         sock.close()
     return len(latencies) * NS / (now - began), Histogram(latencies)
 
 
 def load_sink(port: int, seconds: float) -> float:
-    """As many bytes a second as one connection carries.
+    """The bytes a second that one connection carries.
 
     Raises:
         OSError: if the sink does not answer.

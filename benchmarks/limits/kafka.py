@@ -1,7 +1,7 @@
-"""Just enough of Kafka for the bare append: one leader of any topic that somebody names.
+"""Just enough of Kafka for the bare append: one leader of any topic that a client names.
 
-Produce is cut by hand, one partition per request, as the load generator and librdkafka send it;
-everything else is rare and goes through `wire`. What the answers have in common is made once.
+Produce is parsed by hand, one partition per request, as the load generator and librdkafka send it;
+everything else is rare and goes through `wire`. The common part of the answers is made once.
 """
 
 import struct
@@ -39,7 +39,7 @@ NODES: Final = (1, 2, 3)
 LEADER: Final = NODES[0]
 TOPICS_MAX: Final = 256
 PRODUCE_VERSIONS: Final = (9, 10)
-"""Flexible, and the same bytes but for fields that are not used here."""
+"""Flexible versions, which differ only in fields that are not used here."""
 ADVERTISED: Final = (
     ApiKey.PRODUCE,
     ApiKey.FETCH,  # not served, but without it librdkafka falls back to an older message format
@@ -48,7 +48,7 @@ ADVERTISED: Final = (
     ApiKey.API_VERSIONS,
 )
 START: Final = -2
-"""The timestamp that asks for the first offset; anything else gets the next one."""
+"""The timestamp that asks for the first offset; any other gets the next one."""
 _HEAD: Final = struct.Struct(">hhih")
 _INDEX: Final = struct.Struct(">i")
 _OFFSET: Final = struct.Struct(">q")
@@ -66,7 +66,7 @@ class Produced(NamedTuple):
 
 
 class Topic:
-    """The next offset of each partition, and what all answers to Produce have in common."""
+    """The next offset of each partition, and the common part of all answers to Produce."""
 
     def __init__(self, name: str, partitions: int) -> None:
         self.next_offsets = [0] * partitions
@@ -96,7 +96,7 @@ class Topic:
 
 
 class Topics:
-    """Topics come into being when they are named."""
+    """Topics are created when a client names them."""
 
     def __init__(self, port: int, partitions: int) -> None:
         self._port, self._partitions = port, partitions
@@ -111,7 +111,7 @@ class Topics:
         return topic
 
     def answer(self, frame: memoryview) -> list[Buffer]:
-        """The answer to anything but Produce."""
+        """The answer to any request except Produce."""
         header = parse_request_header(frame)
         if isinstance(header, UnsupportedVersion):
             refusal = encode_unsupported(header)
@@ -180,7 +180,7 @@ def read_produce(frame: memoryview) -> Produced | None:
     """None for another API.
 
     Raises:
-        Closed: for a Produce that nobody sends who measures: see above.
+        Closed: for a Produce that the measuring clients do not send: see above.
     """
     key, version, correlation, client_size = _HEAD.unpack_from(frame)
     if key != ApiKey.PRODUCE:

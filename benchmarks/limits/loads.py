@@ -1,4 +1,4 @@
-"""The loads that bare append and product get alike, and what share of it has to be reached."""
+"""The loads that bare append and product both get, and the share that must be reached."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,12 +17,12 @@ HALF_AGAIN: Final = Bar(1.5, at_most=True)
 CONSUME_BAR: Final = Bar(500)
 MB: Final = 1e6
 RECORD_BYTES: Final = 1000
-"""Of the records in a batch."""
+"""Bytes of a record in a batch."""
 
 
 @attrs.frozen(kw_only=True)
 class Scale:
-    """How long to measure; a pair is a round of each side."""
+    """How long to measure; a pair is one round of each side."""
 
     name: str
     pairs: int
@@ -38,12 +38,12 @@ class Load:
     """Of `value`."""
     value: Callable[[Measured], float]
     cost: Callable[[Measured], float]
-    """CPU time of all servers, in microseconds for a request or message, or a megabyte."""
+    """CPU time of all servers, in microseconds per request or message, or per megabyte."""
     cost_unit: str
     bar: Bar
     """For the product's value as a share of the bare append's."""
     make: Callable[[Target, str, int, Scale], Job]
-    """Gets the topic and its number of partitions."""
+    """Called with the topic and its number of partitions."""
 
     @property
     def of_latency(self) -> bool:
@@ -117,7 +117,7 @@ def _produce(
         topic=topic,
         partitions=partitions,
         message_bytes=message_bytes,
-        idempotent=False,  # the bare append gives no producer ids
+        idempotent=False,  # the bare append assigns no producer ids
         warm_up_s=scale.warm_up_s,
         window_s=scale.window_s,
         pids=target.pids,
@@ -127,7 +127,7 @@ def _produce(
 def _client(name: str, message_bytes: int) -> Load:
     return Load(
         name=name,
-        title=f"confluent-kafka producer, {message_bytes:,} B messages, as fast as it goes",
+        title=f"confluent-kafka producer, {message_bytes:,} B messages, as fast as possible",
         unit="messages/s",
         value=_per_s,
         cost=_us_per_mb,
@@ -152,7 +152,7 @@ LOADS: Final = (
     ),
     _requests(
         "one-partition",
-        "the same, all of them to one partition: like the bare append one log, one order",
+        "the same, all to one partition: like the bare append, one log and one order",
         connections=1,
         in_flight=64,
         partitions_max=1,

@@ -1,4 +1,4 @@
-"""What this machine does at all: sockets, loopback, disk; as outcomes beside those of the loads."""
+"""What this machine can do: sockets, loopback, disk; as outcomes like those of the loads."""
 
 import os
 import tempfile
@@ -40,8 +40,10 @@ class Probe:
     run: Callable[[Scale], Awaitable[list[Figure]]]
 
     async def measure(self, scale: Scale) -> Outcome:
-        """Raises:
-        BenchmarkFailed, ProcessGone, OSError: if it cannot be measured.
+        """Measure this part of the machine.
+
+        Raises:
+            BenchmarkFailed, ProcessGone, OSError: if it cannot be measured.
         """
         figures = await self.run(scale)
         return Outcome(
@@ -50,7 +52,7 @@ class Probe:
 
 
 async def _echo(connections: int, scale: Scale) -> list[Figure]:
-    """The kinds take turns, so that what drifts meanwhile favours none."""
+    """The kinds take turns, so that drift over time favours none."""
     rates: dict[str, list[float]] = {kind: [] for kind in echo.KINDS}
     costs: dict[str, list[float]] = {kind: [] for kind in echo.KINDS}
     medians: dict[str, list[float]] = {kind: [] for kind in echo.KINDS}
@@ -97,8 +99,8 @@ async def _disk(scale: Scale) -> list[Figure]:
 
 
 def _write_and_sync(scale: Scale) -> list[Figure]:
-    """The bare append's own way to write, and the ordinary one, into a file that has its size; in
-    turns, so that what drifts meanwhile favours neither."""
+    """The bare append's own way to write, and the ordinary one, into a file of full size; in turns,
+    so that drift over time favours neither."""
     state.DEFAULT_DATA_DIR.mkdir(parents=True, exist_ok=True)
     took: dict[tuple[str, str], list[Histogram]] = {}
     with tempfile.TemporaryDirectory(prefix="disk-", dir=state.DEFAULT_DATA_DIR) as directory:
@@ -123,7 +125,7 @@ def _write_and_sync(scale: Scale) -> list[Figure]:
 
 
 class _Ordinary:
-    """Writes through the page cache, then fdatasync; round and round in a file that is there."""
+    """Writes through the page cache, then fdatasync; round and round in an existing file."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)

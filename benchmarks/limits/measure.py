@@ -1,10 +1,10 @@
 """Bare append and product under the same loads, in alternating rounds of one run.
 
-Both are there all the time. Who is not being measured has nothing to do, and before each round both
-have come to rest: what the product still copies to its cold segments would otherwise be paid for by
-the round that follows. Two rounds, one of each, are a pair; the order within pairs alternates
-(bare, product, product, bare, ...), so that what drifts meanwhile favours neither. The result is
-the product's share of the bare append, pair by pair: rates of different minutes are not compared.
+Both run all the time. The side that is not being measured has nothing to do, and before each round
+both have come to rest: otherwise the next round would pay for what the product still copies to its
+cold segments. Two rounds, one of each side, are a pair; the order within pairs alternates (bare,
+product, product, bare, ...), so that drift over time favours neither. The result is the product's
+share of the bare append, pair by pair: rates of different minutes are not compared.
 
 The bare append has one leader, so the product's masters are all on one node, unless told otherwise.
 """
@@ -53,7 +53,7 @@ def rounds(pairs: int) -> Iterator[tuple[int, str]]:
 
 
 def shares(load: Load, measured: Sequence[dict[str, Measured]]) -> list[float]:
-    """The product's value by the bare append's, pair by pair."""
+    """The product's value divided by the bare append's, pair by pair."""
     return [load.value(pair[PRODUCT]) / max(load.value(pair[BARE]), 1e-9) for pair in measured]
 
 
@@ -95,7 +95,7 @@ def outcome_of(
 
 @attrs.define(kw_only=True)
 class Limits:
-    """What was asked for, and what has been measured so far."""
+    """The options, and what has been measured so far."""
 
     probes: Sequence[machine.Probe]
     loads: Sequence[Load]
@@ -188,7 +188,7 @@ class Limits:
         return pairs
 
     async def _round(self, load: Load, target: Target, topic: str) -> Measured:
-        """One load on one side; the masters have to be where they belong before and after."""
+        """One load on one side; the masters have to be in place before and after."""
         bench = Bench(target, QUICK, self.view.say)
         ours = target.spec is not None
         if ours:
@@ -208,7 +208,7 @@ class Limits:
             await check_layout(product, topic, self.layout, self.partitions)
 
     async def _calm(self, pids: Sequence[int]) -> None:
-        """Wait until no server has anything left to do; not for ever, others use this disk too."""
+        """Wait until no server has work left, but with a limit: others use this disk too."""
         with trio.move_on_after(CALM_S_MAX):
             while True:
                 before = usage.snapshot(pids)
@@ -216,7 +216,7 @@ class Limits:
                 spent = usage.between(before, usage.snapshot(pids))
                 if sum(spent.nodes_s) < CALM_CORES * spent.seconds:
                     return
-        self.view.say(f"the servers are still at work after {CALM_S_MAX:.0f} s")
+        self.view.say(f"the servers are still busy after {CALM_S_MAX:.0f} s")
 
     def _tell(self, load: Load, pair: int, side: str, measured: dict[str, Measured]) -> None:
         one = measured[side]
@@ -227,7 +227,7 @@ class Limits:
         self.view.say(line)
 
     async def _consume(self, product: Target) -> None:
-        """What suite.py measures, with a bar, from where the masters are here."""
+        """The same as in suite.py, with a bar, with the masters where they are here."""
         self.view.begin(f"{CONSUME.name}: {CONSUME.title}")
         scale = QUICK if self.scale.name == QUICK.name else FULL
 

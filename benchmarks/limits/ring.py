@@ -1,15 +1,15 @@
-"""The one log of a process of the bare append: a recycled file, written and synced by one thread.
+"""The log of one process of the bare append: a recycled file, written and synced by one thread.
 
 The file has its full size, filled with zeros, before anything is measured, and is written from its
-beginning again when its end is reached: overwriting what is there spares the file system the work
-of making a file longer, which is most of what an fdatasync costs otherwise. Writes go past the page
-cache and come back when they are durable (O_DIRECT and O_DSYNC; where the file system has no
-O_DIRECT, an ordinary write and fdatasync). One batch is under way at a time, and what is staged
-meanwhile shares the next one (group commit).
+beginning again when its end is reached. Overwriting spares the file system the work of making a
+file longer, which is otherwise most of the cost of an fdatasync. Writes go past the page cache and
+return when they are durable (O_DIRECT and O_DSYNC; if the file system has no O_DIRECT, an ordinary
+write and fdatasync). One batch is in progress at a time, and what is staged meanwhile shares the
+next one (group commit).
 
-A batch begins at a new block. In it entries follow each other, each with a head: how many bytes it
-has, its sequence, the partition, and the offset of its first record. There is no checksum, and no
-recovery: this log shows what a disk can do, and that what was acknowledged is in it.
+A batch begins at a new block. In it entries follow each other, each with a head: its number of
+bytes, its sequence, the partition, and the offset of its first record. There is no checksum, and no
+recovery: this log shows what a disk can do, and that everything acknowledged is in it.
 """
 
 import mmap
@@ -33,7 +33,7 @@ ENTRY: Final = struct.Struct(">IqIq")
 
 
 class Entry(NamedTuple):
-    """What `entries` finds in a log."""
+    """An entry that `entries` finds in a log."""
 
     sequence: int
     partition: int
@@ -81,7 +81,7 @@ class Ring:
 
 
 class Log:
-    """The loop's side of a ring: what waits, what is under way, and what is durable."""
+    """The loop's side of a ring: what is waiting, being written, and durable."""
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
@@ -97,13 +97,13 @@ class Log:
         threading.Thread(target=self._write, name="sync", daemon=True).start()
 
     def stage(self, buffers: list[Buffer], size: int, sequence: int) -> None:
-        """Entries whose last one has this sequence; `size` is at most BATCH_BYTES_MAX."""
+        """Stage entries, the last of which has this sequence; `size` is at most BATCH_BYTES_MAX."""
         assert size <= BATCH_BYTES_MAX, f"a batch of {size} bytes"
         self._waiting.append((buffers, size, sequence))
         self.waiting_bytes += size
 
     def kick(self) -> None:
-        """Give the thread all that waits, as far as one batch can take it."""
+        """Hand everything that waits to the thread, as far as it fits one batch."""
         waiting = self._waiting
         if self._busy or not waiting:
             return
@@ -127,7 +127,7 @@ class Log:
             buffers, sequence = self._todo.get()
             try:
                 self._ring.write(buffers)
-            except Exception:  # noqa: BLE001  told, and the end: nothing more would be durable
+            except Exception:  # noqa: BLE001  reported, then exit: nothing more is durable
                 traceback.print_exc()
                 os._exit(1)
             self._written = sequence
@@ -154,7 +154,7 @@ def entries(path: Path) -> Iterator[Entry]:
             at += -at % BLOCK_BYTES
             continue
         if last and sequence != last + 1:
-            return  # of an earlier round
+            return  # from an earlier round
         stop = at + ENTRY.size + size
         yield Entry(sequence, partition, base_offset, bytes(data[at + ENTRY.size : stop]))
         at, last = stop, sequence

@@ -1,6 +1,6 @@
 """Sockets of the bare append: frames in, buffers out, on nested epoll.
 
-Written apart from runtime/ on purpose: a yardstick that shared the product's code would grow and
+Deliberately written apart from runtime/: a yardstick that shared the product's code would grow and
 shrink with it.
 """
 
@@ -27,7 +27,7 @@ LENGTH: Final = struct.Struct(">I")
 
 
 class Closed(Exception):
-    """The other side has hung up, or sends what makes no sense."""
+    """The other side has closed the connection, or sends nonsense."""
 
 
 class Loop:
@@ -46,16 +46,16 @@ class Loop:
             self.epoll.unregister(fd)
 
     def open_gate(self, inner: "Loop") -> None:
-        """Let the sockets of another loop be served in the rounds of this one."""
+        """Serve the sockets of another loop in the rounds of this one."""
         if inner.epoll.fileno() not in self._callbacks:
             self.watch(inner.epoll.fileno(), lambda _: inner.poll())
 
     def shut_gate(self, inner: "Loop") -> None:
-        """Leave all of them alone until the gate is opened again."""
+        """Stop serving them until the gate is opened again."""
         self.forget(inner.epoll.fileno())
 
     def poll(self) -> bool:
-        """Call back for what is ready; False: nothing was."""
+        """Call back for whatever is ready; False if nothing was."""
         polled = self.epoll.poll(0)
         for fd, events in polled:
             callback = self._callbacks.get(fd)
@@ -125,7 +125,7 @@ class Stream:
             self._on_frame(self, room)
 
     def _take_small(self) -> None:
-        """Hand on what is complete; begin the memory of a large frame that is not."""
+        """Hand on complete frames; allocate memory for a large frame that is incomplete."""
         buffer, stop, at = self._buffer, self._filled, 0
         while stop - at >= LENGTH.size:
             size: int = LENGTH.unpack_from(buffer, at)[0]
@@ -146,12 +146,12 @@ class Stream:
             buffer[: self._filled] = buffer[at:stop]
 
     def send(self, buffers: list[Buffer]) -> None:
-        """Queue them; whoever sends bounds `unsent_bytes`."""
+        """Queue buffers; the sender must bound `unsent_bytes`."""
         self._unsent += buffers
         self.unsent_bytes += sum(map(len, buffers))
 
     def flush(self) -> None:
-        """Send what the socket takes; the rest waits until it takes more."""
+        """Send as much as the socket takes; the rest waits until it takes more."""
         while self._unsent and not self._blocked and not self.closed:
             now = self._unsent[:BUFFERS_MAX]
             try:
@@ -182,7 +182,7 @@ class Stream:
 
 
 def joined(buffers: list[Buffer]) -> list[Buffer]:
-    """The same bytes with runs of small buffers made one."""
+    """The same bytes, with runs of small buffers joined."""
     found: list[Buffer] = []
     run: list[Buffer] = []
     for buffer in buffers:

@@ -1,4 +1,4 @@
-"""What was measured, as tables of at most 80 columns, and as Markdown for docs/performance.md."""
+"""Results as tables of at most 80 columns, and as Markdown for docs/performance.md."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -46,7 +46,7 @@ def _notes(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 def markdown(outcomes: Sequence[Outcome], context: Mapping[str, Any]) -> str:
-    """The same for a page, with where it was measured."""
+    """The same for a page, with a description of the machine."""
     machine = context["machine"]
     changed = " with changes" if context["uncommitted_changes"] else ""
     parts = [
@@ -70,7 +70,7 @@ def _grid(head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int) -> s
 
 
 def _machine_rows(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, str, str, str]]:
-    """What the machine does at all: everything that is no load."""
+    """Figures of the machine: everything that is not a load."""
     for outcome in outcomes:
         if outcome.name not in BY_NAME and outcome.name != CONSUME.name:
             for index, figure in enumerate(outcome.figures):
@@ -93,7 +93,7 @@ def _load_rows(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:
 
 
 def _rows_of(load: Load, outcome: Outcome) -> Iterator[tuple[str, ...]]:
-    """The load's value with its verdict; then medians of latencies, and what it cost."""
+    """The load's value with its verdict; then medians of latencies, and the cost."""
     share, *rest = outcome.figures
     figures = {figure.name: figure for figure in rest}
     for unit in dict.fromkeys((load.unit, "p50 ms", load.cost_unit)):

@@ -1,7 +1,7 @@
 """What confluent-kafka (librdkafka) reaches: as many messages as it can produce, or consume.
 
-No Python function is called per message: the producer asks for delivery reports of failures only,
-and counts what it has handed over less what the client still holds (`len(producer)`), so that the
+No Python function is called per message. The producer asks for delivery reports of failures only;
+it counts what it has handed over less what the client still holds (`len(producer)`), so that the
 bus is measured rather than the interpreter. That count is checked against the topic at the end.
 """
 
@@ -32,11 +32,11 @@ CHUNK: Final = 500
 """Messages handed over between two looks at the clock and the delivery reports."""
 FLUSH_S: Final = 20.0
 CONSUME_MESSAGES_MAX: Final = 10_000
-"""Taken at once; fewer where the whole run is short, or the window would be one gulp."""
+"""Taken at once; fewer if the whole run is short, or the window would be a single gulp."""
 CONSUME_GULPS_MIN: Final = 50
 TAKE_S: Final = 0.1
 TAIL_MESSAGES_MAX: Final = 500
-"""Fewer at once: a tail's window is to open and close when it is due."""
+"""Fewer at once, because a tail's window must open and close on time."""
 ERRORS_KEPT: Final = 5
 PRODUCER_SETTINGS: Final = {
     "acks": "all",
@@ -88,7 +88,7 @@ class LoadingProducer:
         self._producer.poll(0)
 
     def look(self) -> None:
-        """Write down what has been acknowledged since the last look."""
+        """Record what has been acknowledged since the last look."""
         if self.samples is None:
             return
         now, acknowledged = time.monotonic_ns(), self.acknowledged
@@ -115,7 +115,7 @@ class LoadingProducer:
             self.errors.append(f"not delivered: {error}")
 
     def _on_client_error(self, error: KafkaError) -> None:
-        """Connection losses are the client's own business, unless they cost a message."""
+        """Lost connections are the client's own affair, unless they cost a message."""
         if error.fatal():
             self.errors.append(f"fatal: {error}")
 
@@ -124,7 +124,7 @@ def produce(job: ProduceJob) -> Measured:
     """Load all partitions in turn, and count what is acknowledged inside the window.
 
     Raises:
-        LoadFailed: if the cluster does not do what is needed.
+        LoadFailed: if the cluster fails the load.
     """
     producer = LoadingProducer(job)
     stored_before = _stored(job)
@@ -163,7 +163,7 @@ def _keep(
     begin: usage.Snapshot,
     end: usage.Snapshot,
 ) -> None:
-    """Write the samples of a load between whose snapshots lies its window."""
+    """Write the samples of a load; its window lies between the two snapshots."""
     if job.samples is not None and samples is not None:
         write_samples(
             job.samples,
@@ -181,7 +181,7 @@ def _stored(job: ProduceJob) -> int:
 
 
 def _check_stored(job: ProduceJob, producer: LoadingProducer, now_stored: int) -> None:
-    """What was acknowledged must be there: once with idempotence, else at least once."""
+    """Everything acknowledged must be stored: once with idempotence, else at least once."""
     acknowledged = producer.acknowledged
     missing = now_stored < acknowledged
     doubled = job.idempotent and not producer.failed and now_stored > acknowledged
@@ -193,17 +193,17 @@ def consume(job: ConsumeJob) -> Measured:
     """Read from the beginning of all partitions; the window opens after a tenth of it.
 
     Raises:
-        LoadFailed: if it does not get there in time.
+        LoadFailed: if it does not finish in time.
     """
     with _consuming(job, OFFSET_BEGINNING) as consumer:
         return _consume(job, consumer)
 
 
 def tail(job: TailJob) -> Measured:
-    """Read what comes into all partitions, and count what came inside the window.
+    """Read what comes into all partitions, and count what comes inside the window.
 
     Raises:
-        LoadFailed: if the cluster does not do what is needed.
+        LoadFailed: if the cluster fails the load.
     """
     with _consuming(job, OFFSET_END) as consumer:
         return _tail(job, consumer)
@@ -211,7 +211,7 @@ def tail(job: TailJob) -> Measured:
 
 @contextmanager
 def _consuming(job: ConsumeJob | TailJob, offset: int) -> Iterator[Consumer]:
-    """A consumer of all partitions from there on; its errors become LoadFailed."""
+    """A consumer of all partitions from this offset on; its errors become LoadFailed."""
     settings: dict[str, Any] = {
         **CONSUMER_SETTINGS,
         "bootstrap.servers": job.bootstrap,

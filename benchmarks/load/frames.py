@@ -32,7 +32,7 @@ from wire.records.batch import Record
 from wire.records.batch_writer import build_batch
 
 PRODUCE_VERSION: Final = 9
-"""The first flexible one (KIP-482); every broker of the last years has it."""
+"""The first flexible one (KIP-482); every broker of recent years supports it."""
 METADATA_VERSION: Final = 9
 CLIENT_ID: Final = "evenkeel-benchmarks"
 ACKS_ALL: Final = -1
@@ -47,12 +47,12 @@ _UNLIKELY: Final = 0x7A5B
 
 
 class TargetError(RuntimeError):
-    """The brokers do not answer, or not as needed; the message says what."""
+    """The brokers do not answer, or not as needed; the message says what is wrong."""
 
 
 @attrs.frozen
 class Leader:
-    """A node and what it leads."""
+    """A node and the partitions it leads."""
 
     host: str
     port: int
@@ -60,7 +60,7 @@ class Leader:
 
 
 def produce_frame(topic: str, partition: int, record_bytes: int, records: int = 1) -> bytearray:
-    """A whole request with one batch, acks=all, whose correlation id is to be patched."""
+    """A whole request with one batch, acks=all; its correlation id is filled in later."""
     now_ms = time.time_ns() // 1_000_000
     batch = build_batch([Record(b"x" * record_bytes, timestamp_ms=now_ms)] * records)
     data = PartitionProduceData(index=partition, records=memoryview(batch))
@@ -74,9 +74,9 @@ def produce_frame(topic: str, partition: int, record_bytes: int, records: int = 
 
 
 def error_code_at(topic: str) -> int:
-    """Where in an answer to `produce_frame` the error code is (length prefix excluded).
+    """The position of the error code in an answer to `produce_frame` (length prefix excluded).
 
-    Found in an example: topic name and counts before it are the same in every such answer.
+    It is found in an example: the bytes before it have the same length in every such answer.
     """
     partition = PartitionProduceResponse(index=0, error_code=_UNLIKELY, base_offset=0)
     answer = ProduceResponse(
@@ -129,7 +129,7 @@ def leaders_of(bootstrap: str, topic: str) -> tuple[Leader, ...]:
 
 
 def ask_any(bootstrap: str, request: MetadataRequest) -> MetadataResponse:
-    """The first answer of the servers named.
+    """The first answer from one of these servers.
 
     Raises:
         TargetError: if none answers.
@@ -157,7 +157,7 @@ def _exchange(
         raise OSError(f"an answer of {size} bytes")
     frame = memoryview(_receive(connection, size))
     if response_correlation_id(frame) != 1:
-        raise OSError("an answer to something else")
+        raise OSError("an answer to another request")
     return decode_response(ApiKey.METADATA, METADATA_VERSION, frame)
 
 

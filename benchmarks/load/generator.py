@@ -4,7 +4,7 @@ Closed loop (`rate` 0): every connection has a fixed number of requests outstand
 next one when an answer comes. Its latencies say how long a request takes at that concurrency, and
 hide what would have been sent meanwhile (Gil Tene's coordinated omission). Open loop: requests
 arrive at a fixed rate whatever the answers do, pipelined on the connections in turn, and a
-request's latency counts from when it was *due*, so a stall costs all that came during it.
+request's latency counts from when it was *due*, so a stall costs all requests due during it.
 
 Each connection sends to the partitions that its node leads, as a Kafka client would.
 """
@@ -36,20 +36,20 @@ from benchmarks.load.samples import NONE, PRODUCE, Samples, write_samples
 NS: Final = 1_000_000_000
 RECEIVE_BYTES: Final = 64 * 1024
 ANSWER_TIMEOUT_S: Final = 10.0
-"""A request without an answer for this long ends the run: it would not be a measurement."""
+"""A request without an answer for this long ends the run, which is then no measurement."""
 LATEST_WAKE_S: Final = 0.5
 _LENGTH_AND_CORRELATION: Final = struct.Struct(">ii")
 
 Answered = Callable[[int, int, int, int], None]
-"""(which connection, from when it counts, when it was sent, now)."""
+"""(the connection, the time it counts from, when it was sent, now)."""
 
 
 class LoadFailed(RuntimeError):
-    """The run is no measurement; the message says why."""
+    """The run is not a measurement; the message says why."""
 
 
 class Connection:
-    """One socket to a node, and the requests on their way over it, oldest first."""
+    """One socket to a node, and its outstanding requests, oldest first."""
 
     def __init__(self, number: int, leader: Leader, job: RequestJob) -> None:
         self._number = number
@@ -61,7 +61,7 @@ class Connection:
         ]
         at = number % len(
             frames
-        )  # else all connections would go from partition to partition as one
+        )  # else all connections would step from partition to partition together
         self._frames = cycle([*frames[at:], *frames[:at]])
         self._error_at = 4 + error_code_at(job.topic)
         self._sent: deque[tuple[int, int, int]] = deque()
@@ -90,10 +90,10 @@ class Connection:
         self._socket.sendall(frame)
 
     def receive(self, answered: Answered) -> int:
-        """Take the answers that have come, after epoll has said so; how many they were.
+        """Take the answers that have come, once epoll has said so; returns how many.
 
         Raises:
-            LoadFailed: for a refusal, an answer to something else, or the end of the connection.
+            LoadFailed: for a refusal, an answer to another request, or the end of the connection.
         """
         count = self._socket.recv_into(memoryview(self._buffer)[self._filled :])
         if count == 0:
@@ -174,7 +174,7 @@ class Generator:
         )
 
     def keep_samples(self) -> None:
-        """Write down every request that was answered, if the job asks for it."""
+        """Write the samples of all answered requests, if the job asks for them."""
         if self._samples is None or self._job.samples is None:
             return
         spent = self._spent
@@ -186,7 +186,7 @@ class Generator:
         )
 
     def failed(self, why: str) -> None:
-        """The load ends here: its last row says so."""
+        """End the load with a last row that gives the reason."""
         if self._samples is not None:
             self._samples.add_failure(PRODUCE, time.monotonic_ns(), 1, why)
 
@@ -219,13 +219,13 @@ class Generator:
             for connection in self._readable(max(0, min(due, self._to_ns) - now) / NS):
                 connection.receive(self._answered_open)
             now = time.monotonic_ns()
-        while due < self._to_ns:  # what a full socket has held up is late, and not left out
+        while due < self._to_ns:  # requests delayed by a full socket are late, not left out
             next(turn).send(due, time.monotonic_ns())
             arrivals += 1
             due = began + int(arrivals * interval)
 
     def _drain(self) -> None:
-        """Let every answer come, without sending more; open-loop latencies still count."""
+        """Wait for every answer without sending more; open-loop latencies still count."""
         answered = self._answered_open if self._job.rate else self._answered_closed
         while any(one.outstanding for one in self._connections):
             for connection in self._readable(LATEST_WAKE_S):
@@ -233,7 +233,7 @@ class Generator:
             self._check_stuck(time.monotonic_ns())
 
     def _readable(self, timeout_s: float) -> Iterator[Connection]:
-        """select(2) on the epoll descriptor: it waits by microseconds, epoll_wait(2) by ms."""
+        """select(2) on the epoll descriptor: it waits in microseconds, epoll_wait(2) in ms."""
         if timeout_s > 0:
             select.select([self._epoll], [], [], timeout_s)
         for fd, _ in self._epoll.poll(0):
@@ -255,7 +255,7 @@ class Generator:
             self._latencies.append(now - due_ns)
 
     def _goes_on(self, now: int) -> bool:
-        """Whether the window is not over; notes what everything cost by its edges."""
+        """Whether the window is not over yet; takes a usage snapshot at each of its edges."""
         edges = (self._from_ns, self._to_ns)
         if now >= edges[len(self._snapshots)]:
             self._snapshots.append(usage.snapshot(self._job.pids))
@@ -274,8 +274,8 @@ def run(job: RequestJob) -> Measured:
     """Find the leaders, connect, and load them.
 
     Raises:
-        LoadFailed: if it is no measurement.
-        TargetError: if the topic's leaders are not to be had.
+        LoadFailed: if it is not a measurement.
+        TargetError: if the topic's leaders cannot be found.
     """
     generator = Generator(job, leaders_of(job.bootstrap, job.topic))
     try:

@@ -1,8 +1,8 @@
-"""Latencies by log-linear buckets, after Gil Tene's HdrHistogram.
+"""Latencies in log-linear buckets, after Gil Tene's HdrHistogram.
 
-Values below 1024 have a bucket each; above, every power of two is cut into 512. So a reported
-value is at most 0.2 % above what was recorded, whatever its size, and histograms of several runs
-can be added up: percentiles cannot.
+Values below 1024 have a bucket each; above, every power of two is cut into 512. So a reported value
+is at most 0.2 % above the recorded one, whatever its size. Histograms of several runs can be added,
+which percentiles cannot.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ class Histogram:
         return self._counts.total()
 
     def record_all(self, values: Iterable[int]) -> None:
-        """Add values that are not negative; in one go, so that a hot loop need only keep them."""
+        """Add values that are not negative; all at once, so that a hot loop only collects them."""
         values = list(values)
         if not values:
             return
@@ -50,7 +50,7 @@ class Histogram:
         self.max = max(self.max, other.max)
 
     def percentile(self, percent: float) -> int:
-        """The value that at least this share of all values does not exceed; 0 of no values."""
+        """The value that at least this share of all values does not exceed; 0 if there are none."""
         assert 0 <= percent <= 100
         needed = self.count * percent / 100
         seen = 0
@@ -63,8 +63,8 @@ class Histogram:
     def corrected(self, interval: int) -> "Histogram":
         """With what a closed loop would have sent, every `interval`, while it waited.
 
-        Who waits for 10 intervals has left out 9 requests, which would have waited for 9, 8, ... of
-        them (Gil Tene's correction). It is an estimate: an open loop needs none.
+        A client that waits for 10 intervals has left out 9 requests, which would have waited for 9,
+        8, ... of them (Gil Tene's correction). It is an estimate; an open loop needs none.
         """
         assert interval > 0
         corrected = Histogram()

@@ -1,7 +1,7 @@
 """The orders to a load generator and its reports: values sent through a pipe as JSON.
 
 Every load runs in a process of its own (`worker.py`), so that neither this program's event loop nor
-the interpreter lock of another load takes part in what is measured.
+the interpreter lock of another load affects what is measured.
 """
 
 import json
@@ -17,7 +17,7 @@ from benchmarks.load.samples import SampleFile
 
 @attrs.frozen(kw_only=True)
 class ProduceJob:
-    """confluent-kafka as fast as it goes. Ends after the window, or after `messages` if given."""
+    """confluent-kafka as fast as possible. Ends after the window, or after `messages` if given."""
 
     KIND: ClassVar = "produce"
     bootstrap: str
@@ -34,7 +34,7 @@ class ProduceJob:
 
 @attrs.frozen(kw_only=True)
 class PacedJob:
-    """confluent-kafka in an open loop: so many messages a second are due, whatever happens."""
+    """confluent-kafka in an open loop: a fixed number of messages a second is due."""
 
     KIND: ClassVar = "paced"
     bootstrap: str
@@ -79,8 +79,7 @@ class TailJob:
 
 @attrs.frozen(kw_only=True)
 class RequestJob:
-    """Raw Produce requests, of one record if nothing else is said. `rate` 0 is closed loop, else
-    arrivals per second."""
+    """Raw Produce requests, by default of one record. `rate` 0: closed loop; else arrivals/s."""
 
     KIND: ClassVar = "requests"
     bootstrap: str
@@ -97,13 +96,13 @@ class RequestJob:
     pids: tuple[int, ...] = ()
     samples: SampleFile | None = None
     records: int = 1
-    """In the one batch of a request."""
+    """Records in the one batch of a request."""
     partitions_max: int = 0
-    """A connection sends to the first so many of its node; 0: to all."""
+    """A connection sends to this many partitions of its node at most; 0: to all."""
 
     @property
     def request_bytes(self) -> int:
-        """Of the records' values."""
+        """Bytes of the records' values."""
         return self.records * self.record_bytes
 
 
@@ -123,7 +122,7 @@ class Measured:
     bytes: int
     usage: usage.Usage
     errors: tuple[str, ...] = ()
-    """Why this is no measurement; empty if it is one."""
+    """Why this is not a measurement; empty if it is one."""
     latency_ns: Histogram = attrs.Factory(Histogram)
 
     @property

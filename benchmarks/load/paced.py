@@ -1,9 +1,9 @@
 """confluent-kafka at a steady rate: an open loop through a real client.
 
-A message is due by the rate whatever became of those before it, and its latency counts from when
-it was due until the client reports it delivered, its own queue and batching delay included. One
-thread sends and sleeps until the next is due; another waits for reports, so that none of them is
-noticed late because it is not time to send.
+A message is due by the rate, whatever happened to those before it. Its latency counts from when it
+was due until the client reports it delivered, including the client's queue and batching delay. One
+thread sends and sleeps until the next message is due; another waits for reports, so that none of
+them is noticed late because the first thread sleeps.
 """
 
 import threading
@@ -58,19 +58,20 @@ class PacedProducer:
 
     @property
     def outstanding(self) -> int:
-        """Handed to the client, which has not told yet what became of them."""
+        """Messages handed to the client whose outcome it has not reported yet."""
         return self.sent - self.acknowledged - self.failed
 
     def change_rate(self, per_second: float) -> None:
-        """From now on another one; what was late by the old one is not made up for."""
+        """Use another rate from now on; messages late by the old rate are not made up for."""
         self._per_second = per_second
         self._anew = True
 
     def run(self, goes_on: Callable[[int], bool]) -> None:
-        """Send while `goes_on` says so of the time when the next one is due; then wait for all.
+        """Send while `goes_on` returns True for the time when the next message is due; then wait
+        for all.
 
-        It is asked before every message, and messages that are late are sent as well: what was due
-        is never left out.
+        It is called before every message. Late messages are sent as well: what was due is never
+        left out.
         """
         reports = threading.Thread(target=self._take_reports)
         reports.start()
@@ -110,7 +111,7 @@ class PacedProducer:
                 self._producer.produce(
                     self._topic, self._message, partition=partition, on_delivery=tell
                 )
-            except BufferError:  # it stays due since when it was
+            except BufferError:  # it keeps its due time
                 time.sleep(FULL_S)
             else:
                 self.sent += 1

@@ -1,10 +1,10 @@
 """Raw samples: every request of a load as a row of a file, for independent evaluation.
 
 A hot loop only appends numbers to columns in memory (`Samples`); the file is written when the load
-is over, in the load's own process: parquet where pyarrow is installed, else gzipped JSON lines. A
-row says all about itself, so that files of many runs can be thrown together; columns whose value
-is the same in all rows cost next to nothing in either format. What each column means is told in
-docs/spark.md; `python -m pipeline report` reads them.
+is over, in the load's own process: parquet if pyarrow is installed, else gzipped JSON lines. A row
+has everything that describes it, so files of many runs can be pooled; columns with the same value
+in all rows cost next to nothing in either format. docs/spark.md says what each column means;
+`python -m pipeline report` reads them.
 
 A run is one call of a command, a load one process that measured something in it.
 """
@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final
 import attrs
 
 NONE: Final = -1
-"""Stands for "no value" in a column of numbers in memory; all of them are positive."""
+"""Stands for "no value" in a column of numbers in memory, all of which are positive."""
 TEXT: Final = "string"
 INT: Final = "bigint"
 FLOAT: Final = "double"
@@ -88,7 +88,7 @@ BALANCED: Final = "balanced"
 CONCENTRATED: Final = "concentrated"
 MOVING: Final = "moving"
 UNKNOWN: Final = "unknown"
-"""Layouts: masters evenly spread, all on one node, moved about meanwhile, brokers not ours."""
+"""Layouts: masters evenly spread, all on one node, moved during the load, brokers not ours."""
 NO_LIMITS: Final = "none"
 """`limits` of nodes that share this machine's cores and network as they like."""
 PRODUCE: Final = "produce"
@@ -119,7 +119,7 @@ class Labels:
 
 @attrs.frozen(kw_only=True)
 class SampleFile:
-    """Where a load's rows go, and their labels; `name` lacks the part that says the format."""
+    """The file of a load's rows, and their labels; `name` has no suffix for the format."""
 
     name: str
     labels: Labels
@@ -134,7 +134,7 @@ class SampleFile:
 
 @attrs.define(kw_only=True)
 class SampleFolder:
-    """Where one run's files go; numbers its loads."""
+    """The folder of one run's files; numbers its loads."""
 
     LOADS_MAX: ClassVar = 100_000
     folder: Path
@@ -146,7 +146,7 @@ class SampleFolder:
 
     @classmethod
     def of(cls, folder: Path, environment: Mapping[str, Any]) -> "SampleFolder":
-        """A new run in a folder, which is made; `environment` is what environment.describe says."""
+        """A new run in a folder, which is created; `environment` is from environment.describe."""
         folder.mkdir(parents=True, exist_ok=True)
         began = str(environment["began"])
         machine = environment["machine"]
@@ -161,7 +161,7 @@ class SampleFolder:
         )
 
     def next_load(self, **labels: Any) -> SampleFile:  # noqa: ANN401 (the other fields of Labels)
-        """The file of the next load; `labels` are what the folder does not know."""
+        """The file of the next load; `labels` are those that the folder does not know."""
         assert self._loads < self.LOADS_MAX
         number, self._loads = self._loads, self._loads + 1
         return SampleFile(
@@ -179,7 +179,7 @@ class SampleFolder:
 
 @attrs.define(eq=False)
 class Samples:
-    """The rows of one load in memory, by columns. `add` is all that a hot loop calls."""
+    """The rows of one load in memory, by columns. A hot loop only calls `add`."""
 
     side: list[str] = attrs.field(factory=list)
     connection: "array[int]" = attrs.field(factory=lambda: array("q"))
@@ -190,7 +190,7 @@ class Samples:
     records: "array[int]" = attrs.field(factory=lambda: array("q"))
     bytes: "array[int]" = attrs.field(factory=lambda: array("q"))
     errors: dict[int, str] = attrs.field(factory=dict)
-    """Why, by row, of those that failed."""
+    """By row, the reason of each failure."""
 
     def add(
         self, side: str, connection: int, intended: int, start: int, end: int, size: int
@@ -206,18 +206,18 @@ class Samples:
         self.bytes.append(size)
 
     def add_batch(self, side: str, start: int, end: int, records: int, size: int) -> None:
-        """What was acknowledged between two looks at a client: throughput, and no latency."""
+        """What was acknowledged between two looks at a client: throughput without latency."""
         self.add(side, NONE, NONE, start, end, size)
         self.latency_ns[-1] = NONE
         self.records[-1] = records
 
     def add_failure(self, side: str, at: int, records: int, why: str) -> None:
-        """So many records were refused, or nobody knows what has become of them."""
+        """This many records were refused, or their outcome is unknown."""
         self.errors[len(self.side)] = why
         self.add_batch(side, at, at, records, 0)
 
     def columns(self) -> dict[str, Sequence[Any]]:
-        """By name, with None where there is no value."""
+        """By name, with None for missing values."""
         count = len(self.side)
         return {
             "side": self.side,
@@ -244,7 +244,7 @@ def write_samples(
     others_share: float | None = None,
     form: str | None = None,
 ) -> Path:
-    """Write a load's rows; where they are. `form` is `parquet` or `jsonl.gz`."""
+    """Write a load's rows; returns the path. `form` is `parquet` or `jsonl.gz`."""
     same = {
         **attrs.asdict(file.labels),
         "window_from_ns": window_ns[0],
@@ -281,7 +281,7 @@ def _write(
     assert types.keys() == same.keys() | columns.keys(), types.keys() ^ (same.keys() | columns)
     form = form or best_form()
     path = Path(f"{name}.{form}")
-    unfinished = path.with_name(f".{path.name}")  # not what a reader of the folder takes
+    unfinished = path.with_name(f".{path.name}")  # a name that readers of the folder ignore
     if form == "parquet":
         _write_parquet(unfinished, types, same, columns)
     else:
@@ -291,7 +291,7 @@ def _write(
 
 
 def _json_lines(same: Mapping[str, Any], columns: Mapping[str, Sequence[Any]]) -> Iterator[str]:
-    """A row a line; what is the same in all of them is encoded once."""
+    """One row per line; the part common to all rows is encoded once."""
     begin = json.dumps(same)[:-1]
     rows: Iterable[tuple[Any, ...]] = zip(*columns.values(), strict=True)
     for row in rows:

@@ -1,7 +1,7 @@
-"""What processes cost, from /proc: CPU time and memory of the nodes, and who else was at work.
+"""The cost of processes, from /proc: CPU time and memory of the nodes, and of everything else.
 
-On a shared machine a rate says little without it: the CPU time that the nodes take for a message
-hardly changes when others want the cores too, and the others' share says how much the rates suffer.
+On a shared machine a rate alone says little. The CPU time that the nodes take for a message hardly
+changes when other processes want the cores too, and their share says how much the rates suffer.
 """
 
 import os
@@ -26,14 +26,15 @@ class Usage:
 
     seconds: float
     nodes_s: tuple[float, ...]
-    """Of each node, in the order of the pids asked for."""
+    """Of each node, in the order of the given pids."""
     client_s: float
     others_s: float
-    """Of everything else on this machine, the kernel's own work included."""
+    """Of everything else on this machine, including the kernel's own work."""
     sent_bytes: tuple[int, ...] = ()
     received_bytes: tuple[int, ...] = ()
-    """Of each node's network namespace over all but loopback, headers included: what that node did
-    where it has one of its own (benchmarks.machines), and elsewhere the same for all of them."""
+    """Of each node's network namespace, over all interfaces except loopback, headers included. A
+    node with a namespace of its own (benchmarks.machines) has its own figures, otherwise all have
+    the same."""
 
     @property
     def others_share(self) -> float:
@@ -92,18 +93,18 @@ def _differences(begin: Sequence[int], end: Sequence[int]) -> tuple[int, ...]:
 
 
 def cpu_s(pid: int) -> float:
-    """User and system time of all threads, waited-for children excluded (proc_pid_stat(5)).
+    """User and system time of all threads, without waited-for children (proc_pid_stat(5)).
 
     Raises:
         ProcessGone: if it has ended.
     """
-    # The name in parentheses may hold blanks: what follows it is counted from field 3.
+    # The name in parentheses may contain spaces: what follows it is counted from field 3.
     fields = _read(pid, "stat").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
 def network_bytes(pid: int) -> tuple[int, int]:
-    """(sent, received) by all interfaces that this process sees, loopback excepted.
+    """(sent, received) on all interfaces that this process sees, except loopback.
 
     Raises:
         ProcessGone: if it has ended.

@@ -1,4 +1,4 @@
-"""One load in a process of its own: a job on standard input, what was measured on standard output.
+"""One load in a process of its own: a job on standard input, the measurement on standard output.
 
 `python -m benchmarks.load.worker`. Exit code 0 with the measurement as JSON, else 1 and the reason,
 as text, on standard error.

@@ -1,9 +1,8 @@
 """Run a command inside a network namespace: `python inside.py NAMESPACE COMMAND...`.
 
-NAMESPACE is the path of one, as in /proc/PID/ns/net or /proc/PID/fd/N. The command takes the place
-of this program, so it has its number, and whatever watches or signals this process does so to the
-command. Needs CAP_SYS_ADMIN, as root has it (setns(2)). Only the standard library: it runs with
-`-I -S`.
+NAMESPACE is a path such as /proc/PID/ns/net or /proc/PID/fd/N. The command replaces this program
+and keeps its process id, so whatever watches or signals this process does so to the command. Needs
+CAP_SYS_ADMIN, which root has (setns(2)). Only the standard library: it runs with `-I -S`.
 """
 
 import ctypes
@@ -18,11 +17,11 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 def enter(namespace: int) -> None:
     """Move the calling thread into a network namespace, by its descriptor.
 
-    What the thread starts from now on is in there as well: processes, threads, sockets. What was
-    there before stays where it was.
+    Everything the thread starts from now on is inside as well: processes, threads, sockets. What
+    existed before stays where it was.
 
     Raises:
-        OSError: if it is not allowed, or no network namespace.
+        OSError: if it is not allowed, or not a network namespace.
     """
     if _LIBC.setns(namespace, CLONE_NEWNET) != 0:
         error = ctypes.get_errno()
@@ -30,7 +29,7 @@ def enter(namespace: int) -> None:
 
 
 def leave_for_a_new_one() -> None:
-    """Move the calling thread into a network namespace that was not there before.
+    """Move the calling thread into a new network namespace.
 
     Raises:
         OSError: if it is not allowed.

@@ -4,12 +4,12 @@
 
     network            a link of its own, as fast as BITS_BY_SIZE says for the message size
     network=50mbit     a link of its own, of this rate, for all sizes
-    egress             the same where the node sends only; what it receives comes as fast as it can
+    egress             only what the node sends is limited; it receives as fast as it can
     egress=50mbit      likewise, of this rate
     none               no limit: nodes share cores, disk and network as they like
 
-The rates are so low that this machine's CPU is not what ends first; a measurement in which it was
-is marked (ratios.py), and its ratio says nothing about machines.
+The rates are so low that this machine's CPU is not the limit. A measurement in which it was is
+marked (ratios.py): its ratio says nothing about machines.
 """
 
 import re
@@ -28,7 +28,7 @@ BITS_BY_SIZE: Final[Mapping[int, int]] = {
     10_000: 30 * MEGA,
     100_000: 100 * MEGA,
 }
-"""The rate of a link for messages of at least so many bytes: small ones cost CPU, not bandwidth."""
+"""The rate of a link for messages of at least this size: small ones cost CPU, not bandwidth."""
 BITS_MIN: Final = 1 * MEGA
 BITS_MAX: Final = 10_000 * MEGA
 UNITS: Final[Mapping[str, int]] = {"kbit": 1_000, "mbit": MEGA, "gbit": 1_000 * MEGA}
@@ -39,7 +39,7 @@ WRITTEN: Final = "none, network, egress, or one of these with a rate as in netwo
 
 @attrs.frozen(kw_only=True)
 class Limit:
-    """What `--limit` asks for."""
+    """The value of `--limit`."""
 
     network: bool
     bits_per_s: int = 0
@@ -48,13 +48,13 @@ class Limit:
     """False: only what a node sends is limited."""
 
     def bits_for(self, message_bytes: int) -> int:
-        """Of each link while messages of this size are measured; 0 for no limit."""
+        """The rate of each link while messages of this size are measured; 0 for no limit."""
         if not self.network or self.bits_per_s:
             return self.bits_per_s
         return BITS_BY_SIZE[max(size for size in BITS_BY_SIZE if size <= message_bytes)]
 
     def label(self, message_bytes: int) -> str:
-        """As the samples' `limits` has it."""
+        """The value of `limits` in the samples."""
         bits = self.bits_for(message_bytes)
         kind = "network" if self.both_ways else "egress"
         return f"{kind} {rate_text(bits)}" if bits else NO_LIMITS
@@ -65,10 +65,10 @@ BY_SIZE: Final = Limit(network=True)
 
 
 def parse(text: str) -> Limit:
-    """What a user wrote.
+    """Parse the value of `--limit`.
 
     Raises:
-        ValueError: if it is nothing known.
+        ValueError: if it is not a known limit.
     """
     kind, given, rate = text.partition("=")
     if kind == "none" and not given:
@@ -76,7 +76,7 @@ def parse(text: str) -> Limit:
     if kind in ("network", "egress"):
         bits_per_s = _bits(rate) if given else 0
         return Limit(network=True, bits_per_s=bits_per_s, both_ways=kind == "network")
-    raise ValueError(f"{text!r} is no limit: expected {WRITTEN}")
+    raise ValueError(f"{text!r} is not a limit: expected {WRITTEN}")
 
 
 def _bits(text: str) -> int:
@@ -84,14 +84,14 @@ def _bits(text: str) -> int:
     bits = int(found[1]) * UNITS[found[2]] if found else 0
     if not BITS_MIN <= bits <= BITS_MAX:
         raise ValueError(
-            f"{text!r} is no rate: expected {rate_text(BITS_MIN)} to {rate_text(BITS_MAX)}, "
+            f"{text!r} is not a rate: expected {rate_text(BITS_MIN)} to {rate_text(BITS_MAX)}, "
             f"a number and one of {', '.join(UNITS)}"
         )
     return bits
 
 
 def rate_text(bits_per_s: int) -> str:
-    """As tc(8) writes it, in the largest unit that has no fraction."""
+    """As tc(8) writes it, in the largest unit without a fraction."""
     for unit, size in sorted(UNITS.items(), key=lambda one: -one[1]):
         if bits_per_s % size == 0:
             return f"{bits_per_s // size}{unit}"
@@ -99,9 +99,9 @@ def rate_text(bits_per_s: int) -> str:
 
 
 def busy(usage: Usage) -> tuple[float, float]:
-    """The machine's CPU share that was used, and the greatest share of a core by one process.
+    """The share of the machine's CPU that was used, and the largest share of a core by one process.
 
-    A node's work is on one thread as good as all of it, and so is a client's.
+    Nearly all of a node's work is on one thread, and so is a client's.
     """
     spent = sum(usage.nodes_s) + usage.client_s + usage.others_s
     most = max((*usage.nodes_s, usage.client_s))
@@ -109,12 +109,12 @@ def busy(usage: Usage) -> tuple[float, float]:
 
 
 def cpu_bound(usages: Sequence[Usage]) -> bool:
-    """Whether in any of these CPU may have been the limit, and not what was to be the limit."""
+    """Whether in any of these CPU may have been the limit, instead of the intended limit."""
     return any(max(busy(one)) >= BUSY_MAX for one in usages)
 
 
 def link_shares(usage: Usage, bits_per_s: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """What part of its link each node used: for sending, and for receiving."""
+    """The part of its link that each node used: for sending, and for receiving."""
     if not bits_per_s or not usage.sent_bytes:
         return (), ()
     full = bits_per_s / 8 * usage.seconds

@@ -1,22 +1,21 @@
-r"""Machines that are none: network namespaces around a switch, each behind a link of its own.
+r"""Simulated machines: network namespaces around a switch, each behind a link of its own.
 
     clients --- switch --- machine 1      a veth pair each; the clients' is as fast as the kernel
                   |  \---- machine 2
                   \------- machine 3
 
-A process inside a machine shares cores and disk with all others, and nothing of the network: what
-it sends leaves through its machine's link and what it receives comes through it. `limit` lets so
-many bits a second through each machine's link, in both directions apart (full duplex, as an
-Ethernet port): a token bucket (tc-tbf(8)) where the machine sends and one where the switch sends to
-the machine.
+A process inside a machine shares cores and disk with all others, but nothing of the network: what
+it sends leaves through its machine's link, and what it receives comes through it. `limit` sets the
+rate of each machine's link, for each direction separately (full duplex, like an Ethernet port): one
+token bucket (tc-tbf(8)) where the machine sends, and one where the switch sends to the machine.
 
-The namespaces have no names. They are kept by the descriptors of this program and by the processes
-inside, and the kernel removes them, with all that is in them, when the last of those has gone. So
-nothing is left behind by any end of this program, SIGKILL included, and nothing needs to be
-removed before the next run. To look inside: `nsenter --target PID --net`, with a node's PID.
+The namespaces have no names. The descriptors of this program and the processes inside keep them;
+the kernel removes them, with everything inside, when the last of those is gone. So nothing is left
+behind however this program ends, SIGKILL included, and nothing needs to be removed before the next
+run. To look inside: `nsenter --target PID --net`, with a node's PID.
 
-Setting up needs CAP_SYS_ADMIN and CAP_NET_ADMIN: root's, or those of a user namespace
-(`unshare --map-root-user --net COMMAND`, where the system lets users make them).
+Setting up needs CAP_SYS_ADMIN and CAP_NET_ADMIN: root's, or those of a user namespace (`unshare
+--map-root-user --net COMMAND`, if the system lets users create them).
 """
 
 import os
@@ -34,7 +33,7 @@ TOOLS: Final = ("ip", "tc")
 TOOL_S_MAX: Final = 20.0
 MACHINES_MAX: Final = 32
 SUBNET: Final = "10.64.0."
-"""In namespaces of our own: it conflicts with no network that this machine is in."""
+"""In namespaces of our own, so it conflicts with no network of this machine."""
 CLIENTS: Final = 254
 DEVICE: Final = "eth0"
 BRIDGE: Final = "br0"
@@ -42,12 +41,12 @@ BURST_BYTES: Final = 128 * 1024
 """More than the largest packet before segmentation (64 KiB and headers), which the token bucket
 would cut into frames on this machine's CPU."""
 QUEUE_S: Final = 0.16
-"""What may wait for its turn, in time; what comes then is lost, as in a switch, and TCP slows down.
-A deeper queue on a slow link would only keep everything waiting, leases and heartbeats too."""
+"""The longest that data may wait for its turn; what comes then is lost, as in a switch, and TCP
+slows down. A deeper queue on a slow link would only delay all data, leases and heartbeats too."""
 
 
 class MachinesError(RuntimeError):
-    """There are no machines to be had here; the message says why and what to do."""
+    """Machines cannot be set up here; the message says why and what to do."""
 
 
 @attrs.frozen
@@ -58,12 +57,12 @@ class Namespace:
 
     @property
     def path(self) -> str:
-        """How another process finds it while this one lives."""
+        """Its path for another process, while this one lives."""
         return f"/proc/{os.getpid()}/fd/{self.descriptor}"
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """The calling thread is inside meanwhile. Not across an `await`: others would be, too."""
+        """The calling thread is inside meanwhile. Not across an `await`: others would be too."""
         with _open_here() as home:
             enter(self.descriptor)
             try:
@@ -72,10 +71,10 @@ class Namespace:
                 enter(home)
 
     def run(self, tool: str, lines: Sequence[str]) -> None:
-        """Have `ip` or `tc` do all of these inside.
+        """Have `ip` or `tc` run these commands inside.
 
         Raises:
-            MachinesError: with what it says, if it does not.
+            MachinesError: with its message, if it fails.
         """
         command = [tool, "-batch", "-"]
         try:
@@ -89,14 +88,14 @@ class Namespace:
                     check=False,
                 )
         except (OSError, subprocess.SubprocessError) as error:
-            raise MachinesError(f"{tool} does not run: {error}") from error
+            raise MachinesError(f"cannot run {tool}: {error}") from error
         if done.returncode != 0:
             raise MachinesError(f"{tool}, in {self.name}: {done.stderr.strip()}")
 
 
 @attrs.define
 class Network:
-    """The machines' links, and where their clients are."""
+    """The machines' links, and the namespaces of machines, clients and switch."""
 
     machines: tuple[Namespace, ...]
     clients: Namespace
@@ -108,8 +107,8 @@ class Network:
         return tuple(f"{SUBNET}{number}" for number in self._numbers())
 
     def limit(self, bits_per_s: int, *, both_ways: bool = True) -> None:
-        """Each machine sends at most so much from now on, 0 for no limit; if `both_ways`, that is
-        also what it receives at most.
+        """Limit what each machine sends from now on, 0 for no limit; if `both_ways`, also what it
+        receives.
 
         Raises:
             MachinesError: if the kernel has no token bucket.
@@ -126,8 +125,8 @@ class Network:
         self._limited = bits_per_s, both_ways
 
     def cut(self, sender: int, receiver: int) -> None:
-        """Nothing that one machine sends to the other arrives any more, and neither notices.
-        The clients' number is CLIENTS."""
+        """Drop everything that one machine sends to the other; neither notices. The clients' number
+        is CLIENTS."""
         self._place(sender).run("ip", [f"route add blackhole {SUBNET}{receiver}"])
 
     def heal(self, sender: int, receiver: int) -> None:
@@ -167,10 +166,10 @@ def _queue(device: str, bits_per_s: int) -> str:
 
 @contextmanager
 def network(machines: int) -> Iterator[Network]:
-    """So many machines with unlimited links; the calling thread is where it was.
+    """This many machines with unlimited links; the calling thread stays where it is.
 
     Raises:
-        MachinesError: if this system does not let us.
+        MachinesError: if this system does not allow it.
     """
     assert 0 < machines <= MACHINES_MAX
     _check_tools()
@@ -183,7 +182,7 @@ def network(machines: int) -> Iterator[Network]:
 
 
 def why_not() -> str:
-    """Why there can be no machines here; empty if there can."""
+    """Why machines cannot be set up here; empty if they can."""
     try:
         with network(1) as tried:
             tried.limit(1_000_000)
@@ -207,7 +206,7 @@ def _new(name: str) -> Iterator[Namespace]:
             leave_for_a_new_one()
         except OSError as error:
             raise MachinesError(
-                f"network namespaces need root ({error}); where users may make user namespaces: "
+                f"network namespaces need root ({error}); if users may create user namespaces: "
                 "unshare --map-root-user --net COMMAND"
             ) from error
         with _open_here() as descriptor:

@@ -15,9 +15,10 @@ from cluster.spec import ClusterSpec
 
 @asynccontextmanager
 async def on_machines(network: Network, spec: ClusterSpec) -> AsyncIterator[Command]:
-    """What a launcher is to run for each node, while their HTTP ports can be reached from here.
+    """The command that a launcher runs for each node; meanwhile their HTTP ports can be reached
+    from here.
 
-    To be used from among the machines' clients: elsewhere nobody reaches the nodes.
+    Use it from the machines' clients: the nodes cannot be reached from elsewhere.
     """
     machines = dict(zip((node.id for node in spec.nodes), network.machines, strict=False))
 

@@ -1,9 +1,9 @@
 """How a program outside a machine reaches what listens on that machine's loopback.
 
 A node serves status and administration on loopback only, and each namespace has a loopback of its
-own. So for every such port there is one here of the same number, whose connections go on from a
-socket that was made inside the machine. They do not go over the machine's link: asking a node how
-it is takes nothing from what is measured.
+own. So for every such port there is one here with the same number, which relays its connections
+through a socket that was made inside the machine. They do not use the machine's link: asking a node
+for its status takes nothing from what is measured.
 """
 
 import socket
@@ -23,7 +23,7 @@ class Relay:
     """One port of one machine."""
 
     address: Address
-    """The same here and there."""
+    """The same on both sides."""
     machine: Namespace
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -46,7 +46,7 @@ class Relay:
         try:
             await far_socket.connect(self.address)
         except OSError:
-            far_socket.close()  # so is `near`, and its owner sees that nobody is there
+            far_socket.close()  # `near` closes too: its owner sees that nothing listens
             return
         far = trio.SocketStream(far_socket)
         async with far, trio.open_nursery() as nursery:
@@ -55,7 +55,7 @@ class Relay:
 
 
 async def _pass_on(source: trio.SocketStream, target: trio.SocketStream) -> None:
-    """All that comes, and then that nothing more comes."""
+    """Pass on all data, and then the end of it."""
     try:
         async for data in source:
             await target.send_all(data)

@@ -1,4 +1,4 @@
-"""What `python -m benchmarks.placement.placements` may be asked for."""
+"""The options of `python -m benchmarks.placement.placements`."""
 
 import argparse
 from collections.abc import Sequence
@@ -38,9 +38,9 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
         type=_limit,
         default=None,
         metavar="WHAT",
-        help=f"what each node is limited to: {limits.WRITTEN}; network is "
+        help=f"limit of each node: {limits.WRITTEN}; network is "
         "in each direction, egress where nodes send (default: "
-        "network, by message size, where this system allows it, else none)",
+        "network, by message size, if this system allows it, else none)",
     )
     parser.add_argument(
         "--nodes",
@@ -88,7 +88,7 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
         "--client",
         choices=("requests", "producer"),
         default="requests",
-        help="one record per request over raw sockets, or confluent-kafka as fast as it goes",
+        help="one record per request over raw sockets, or confluent-kafka as fast as possible",
     )
     parser.add_argument(
         "--connections",

@@ -1,21 +1,20 @@
 """`python -m benchmarks.placement.placements`: all masters on one node against masters evenly
 spread.
 
-One fresh cluster, whose masters are moved by the balancer's own calls. In each *phase* the masters
-are in one layout, and every message size is measured once, each with a topic of its own. Two
-phases, one of each layout, are a *pair*; the order within pairs alternates (concentrated, balanced,
-balanced, concentrated, ...), so that what drifts meanwhile favours neither. The result is the ratio
-of both layouts' acknowledged messages a second, pair by pair: rates of different minutes are not
-compared.
+It uses a fresh cluster, whose masters are moved by the balancer's own calls. In each *phase* the
+masters are in one layout, and every message size is measured once, each with a topic of its own.
+Two phases, one of each layout, are a *pair*; the order within pairs alternates (concentrated,
+balanced, balanced, concentrated, ...), so that drift over time favours neither. The result is the
+ratio of both layouts' acknowledged messages a second, pair by pair: rates of different minutes are
+not compared.
 
-Nodes that share cores and network show nothing of what concentrating masters costs: it only moves
-work between processes of one machine. So where this system allows it each node is put on a machine
-of its own as far as the network goes (benchmarks/machines), whose link is slow enough to be what
-ends first; docs/benchmarks.md says why, and what the ratio can be at most.
+Nodes that share cores and network do not show what concentrating masters costs: it only moves work
+between processes of one machine. So if this system allows it, each node is put on a machine of its
+own as far as the network goes (benchmarks/machines), with a link slow enough to be the limit;
+docs/benchmarks.md says why, and what the ratio can be at most.
 
-Every request goes into the samples (benchmarks/load/samples.py), of which
-`python -m pipeline report` makes tables and pictures. Exit code 0 if everything was measured, else
-1.
+Every request goes into the samples (benchmarks/load/samples.py), from which `python -m pipeline
+report` makes tables and pictures. Exit code 0 if everything was measured, else 1.
 """
 
 import argparse
@@ -58,14 +57,14 @@ from runtime.config.config import ConfigError
 
 ON_NODE: Final = 1
 IN_FLIGHT_S: Final = 0.2
-"""Requests outstanding are as many as a full link takes so long to send, all copies of them: enough
-to fill the links, and nothing waits for so long that it is thought lost (`paxos` sends an Accept
-again after 400 ms)."""
+"""The number of outstanding requests is what a full link sends in this time, with all copies:
+enough to fill the links, and no request waits so long that it counts as lost (`paxos` sends an
+Accept again after 400 ms)."""
 READERS_FIRST_S: Final = 2.0
-"""Before they have to share a link, so that they only read meanwhile."""
+"""Before they have to share a link, so that they only read new data."""
 IN_FLIGHT_PER_NODE_MAX: Final = 32
 OVERHEAD_BYTES: Final = 200
-"""Of a message on its way to a node, about."""
+"""Of a message on its way to a node, roughly."""
 UNLIMITED: Final = (
     "The nodes share this machine's cores, disk and network, without limits for each of them: "
     "these ratios say nothing about nodes on machines of their own."
@@ -92,10 +91,10 @@ def phases(pairs: int) -> Iterator[Phase]:
 
 
 async def put_masters(spec: ClusterSpec, layout: str) -> None:
-    """Have the balancer move them, and wait until they are where they belong.
+    """Have the balancer move the masters, and wait until they are in place.
 
-    Balanced is dealt out here, so that each node has as many groups with partitions as any other:
-    the planner, which `evenkeel balance run` asks, also counts the registry's group.
+    The balanced layout is dealt out here, so that each node has as many groups with partitions as
+    any other: the planner, which `evenkeel balance run` asks, also counts the registry's group.
 
     Raises:
         TargetError: if they do not get there.
@@ -124,7 +123,7 @@ def dealt(nodes: Sequence[int], groups: int) -> dict[str, int]:
 
 
 async def check_layout(target: Target, topic: str, layout: str, groups: int) -> None:
-    """Check that what clients are told agrees with the layout that the samples will name.
+    """Check that clients are told the layout that the samples will name.
 
     Raises:
         TargetError: if not.
@@ -143,7 +142,7 @@ async def check_layout(target: Target, topic: str, layout: str, groups: int) -> 
 
 @attrs.define(kw_only=True)
 class Placements:
-    """What was asked for, and what has been measured so far."""
+    """The options, and what has been measured so far."""
 
     options: argparse.Namespace
     samples: SampleFolder
@@ -173,7 +172,7 @@ class Placements:
                 self.view.done()
 
     async def phase(self, phase: Phase, target: Target) -> None:
-        """Put the masters where they belong, and measure every size."""
+        """Put the masters in place, and measure every size."""
         spec = target.spec
         assert spec is not None, "the cluster is ours"
         self.view.begin(f"pair {phase.pair + 1} of {self.options.pairs}: masters {phase.layout}")
@@ -199,7 +198,7 @@ class Placements:
     async def _load(self, target: Target, phase: Phase, case: Case) -> Rate:
         """One load on a topic of its own; the layout has to be the same before and after."""
         if target.full:
-            raise BenchmarkFailed("the cluster's data has outgrown its room: fewer pairs, please")
+            raise BenchmarkFailed("the cluster has too much data by now: use fewer --pairs")
         limit, size = self._limit, case.message_bytes
         bench = Bench(
             target,
@@ -216,7 +215,7 @@ class Placements:
             try:
                 measured, read = await self._run(bench, topic, case)
             finally:
-                self._let_through(0)  # moves, and who has fallen behind, need not wait
+                self._let_through(0)  # moves, and consumers that fell behind, need not wait
             await check_layout(target, topic, phase.layout, case.groups)
             await trio.to_thread.run_sync(delete_topic, target.bootstrap, topic)
         rate = Rate(
@@ -242,7 +241,7 @@ class Placements:
     async def _run(
         self, bench: Bench, topic: str, case: Case
     ) -> tuple[Measured, tuple[Measured, ...]]:
-        """Produce, and meanwhile read all of it with so many consumers: what both have seen."""
+        """Produce, and meanwhile read all of it with this many consumers; returns both results."""
         tails: list[Job] = [self._tail(bench.target, topic, case) for _ in range(case.readers)]
         job = self._job(bench.target, topic, case)
         done: dict[int, Measured] = {}
@@ -306,7 +305,7 @@ class Placements:
 
 
 def connections_for(case: Case, bits_per_s: int) -> int:
-    """As many for each node, and as many in both layouts."""
+    """The same number for each node, and in both layouts."""
     copies = case.nodes - 1 + case.readers
     size = copies * (case.message_bytes + OVERHEAD_BYTES)
     per_node = int(bits_per_s / 8 * IN_FLIGHT_S / size / case.nodes)
@@ -370,7 +369,7 @@ def limit_of(asked: limits.Limit | None) -> tuple[limits.Limit, str]:
     """The limits for nodes; and, if there are none although some were wanted, why.
 
     Raises:
-        MachinesError: if a limit was asked for that cannot be had.
+        MachinesError: if the requested limit cannot be set up.
     """
     if asked is not None and not asked.network:
         return asked, ""

@@ -1,11 +1,10 @@
-"""What `python -m benchmarks.placement.placements` has measured, and what may be said of it.
+"""The results of `python -m benchmarks.placement.placements`, and what may be concluded from them.
 
-A ratio counts only where the nodes' links were the limit. If in either layout no link was full, and
-the CPU of this machine was, or one process had a core for itself, the pair is marked and stays out
-of the median. So is a pair whose readers fell behind with balanced masters, or one of whose nodes
-did: then less was sent than the case says. Where that happens with concentrated masters only, their
-node was spared work, and has acknowledged more for it: the pair says that the ratio is *at least*
-so much.
+A ratio counts only if the nodes' links were the limit. If in either layout no link was full, and
+this machine's CPU was, or one process used a whole core, the pair is marked and left out of the
+median. So is a pair whose readers or nodes fell behind with balanced masters: then less was sent
+than the case says. If that happens only with concentrated masters, their node was spared work and
+acknowledged more because of it: the pair says that the ratio is *at least* this high.
 """
 
 from collections import Counter
@@ -23,9 +22,9 @@ from benchmarks.report.results import number
 
 LAYOUTS: Final = (CONCENTRATED, BALANCED)
 FULL_LINK: Final = 0.9
-"""Of its rate, as the interface counts: headers once for what is cut into frames on its way."""
+"""Of its rate. Interfaces count headers once for packets that are cut into frames later."""
 READ_SHARE_MIN: Final = 0.9
-"""Readers, and nodes, have kept up if they got as much of what was produced within the window."""
+"""Readers, and nodes, have kept up if they got this share of what was produced in the window."""
 COLUMNS: Final = (5, 7, 8, 11, 14, 10, 7, 13, 6, 6, 13)
 """Widths of the table's columns."""
 HEAD: Final = (
@@ -35,7 +34,7 @@ HEAD: Final = (
 
 
 class Case(NamedTuple):
-    """What is measured in both layouts."""
+    """One combination that is measured in both layouts."""
 
     nodes: int
     groups: int
@@ -48,12 +47,12 @@ class Case(NamedTuple):
         return f"{self.nodes} nodes, {self.groups} groups, {self.message_bytes:,} B{read}"
 
     def ideal(self, *, both_ways: bool = True) -> float:
-        """The ratio, if links were all that limits, and payload all that fills them.
+        """The ratio, if links were the only limit, and payload the only traffic.
 
-        Of each message one copy goes into every node, whoever is its master. So balanced can not
-        be faster than one link receives; its master sends a copy to each other node and reader,
-        so concentrated is that many times slower, and balanced shares that work among the nodes.
-        Where links limit only what is sent, that work is all there is.
+        One copy of each message goes into every node, whichever is its master, so the balanced
+        layout cannot be faster than one link receives. The master sends a copy to each other node
+        and reader, so the concentrated layout is slower by that factor, and the balanced one shares
+        that work among the nodes. If links limit only what is sent, that work is all that counts.
         """
         copies = self.nodes - 1 + self.readers
         return copies / max(1.0, copies / self.nodes) if both_ways else float(self.nodes)
@@ -72,20 +71,20 @@ class Rate:
     both_ways: bool = True
     """False: only what nodes send is limited."""
     read: tuple[Measured, ...] = ()
-    """What each reader got in as long a window."""
+    """What each reader got in a window of the same length."""
 
     @property
     def read_share(self) -> float:
-        """What the slowest reader got of what was acknowledged."""
+        """The share of the acknowledged messages that the slowest reader got."""
         least = min((one.per_s for one in self.read), default=self.measured.per_s)
         return least / self.measured.per_s if self.measured.count else 1.0
 
     @property
     def copied_share(self) -> float:
-        """What the slowest node got of what was acknowledged, headers included.
+        """The share of the acknowledged messages that the slowest node got, headers included.
 
-        A majority is enough for an acknowledgement. Who is sent less than the others meanwhile gets
-        the rest later, when nobody measures.
+        A majority is enough for an acknowledgement. A node that is sent less meanwhile gets the
+        rest later, after the measurement.
         """
         received = self.measured.usage.received_bytes
         if not self.bits_per_s or not received or not self.measured.bytes:
@@ -95,7 +94,7 @@ class Rate:
 
     @property
     def behind(self) -> str:
-        """The readers that got less than what was acknowledged; empty if there are none."""
+        """Who got less than what was acknowledged; empty if all kept up."""
         if self.read_share < READ_SHARE_MIN:
             return "readers fell behind"
         if self.copied_share < READ_SHARE_MIN:
@@ -104,7 +103,7 @@ class Rate:
 
     @property
     def usages(self) -> list[usage.Usage]:
-        """Those of all clients; each knows the nodes and itself."""
+        """Those of all clients; each covers the nodes and itself."""
         return [one.usage for one in (self.measured, *self.read)]
 
     @property
@@ -140,12 +139,12 @@ class Pair:
 
     @property
     def at_least(self) -> str:
-        """Why the ratio would be greater if all had kept up; empty if they have."""
+        """Why the ratio would be higher if all had kept up; empty if they have."""
         return self.concentrated.behind
 
 
 def pairs(rates: Iterable[Rate]) -> dict[Case, list[Pair]]:
-    """Of each case those that are complete, in the order of their numbers."""
+    """The complete pairs of each case, in the order of their numbers."""
     found = {(one.case, one.pair, one.layout): one for one in rates}
     by_case: dict[Case, list[Pair]] = {}
     for case, pair, layout in sorted(found):
@@ -166,7 +165,7 @@ def ratios(rates: Iterable[Rate]) -> dict[Case, list[float]]:
 
 
 def table(rates: Sequence[Rate]) -> str:
-    """Medians of the pairs that count, their ratio's spread, and where the CPU was."""
+    """Medians of the pairs that count, the spread of their ratios, and the CPU shares."""
     lines = [_row(*HEAD), "-" * sum(COLUMNS)]
     for case, found in pairs(rates).items():
         counting = [one for one in found if not one.flaw]
@@ -199,7 +198,7 @@ def table(rates: Sequence[Rate]) -> str:
 
 
 def _ratio_text(counting: Sequence[Pair]) -> str:
-    """The median of the pairs that count; of lower bounds it is one, too."""
+    """The median of the pairs that count; if any is a lower bound, so is the median."""
     if not counting:
         return "-"
     bound = ">" if any(one.at_least for one in counting) else ""
@@ -211,7 +210,7 @@ def _row(*cells: str) -> str:
 
 
 def _cpu(found: Sequence[Pair], layout: str) -> float:
-    """The machine's share in that layout, of the pair where it was greatest."""
+    """The machine's share in that layout, of the pair with the largest."""
     return max(busy(_of(one, layout).measured.usage)[0] for one in found)
 
 
@@ -220,7 +219,7 @@ def _of(pair: Pair, layout: str) -> Rate:
 
 
 def links_table(rates: Sequence[Rate]) -> str:
-    """What part of their links the nodes used, in each layout; empty if they had none."""
+    """The part of its link that each node used, in each layout; empty if there were no links."""
     lines = []
     for case, found in pairs(rates).items():
         for layout in LAYOUTS:

@@ -1,2 +1,1 @@
-"""Figures, how they compare with earlier ones, the machine they were measured on, and tables of
-them."""
+"""Figures, comparison with earlier ones, the machine they were measured on, and tables of them."""

@@ -1,9 +1,9 @@
 """Earlier results, and what has become better or worse since.
 
 A figure is compared with the last one like it: the same benchmark at the same scale, of the same
-system, on the same machine. Where a later run measured only some benchmarks, those are compared
-with it, and the others with the run before. Better or worse is said only of what cannot be chance:
-if the values of both runs do not overlap anywhere.
+system, on the same machine. If a later run measured only some benchmarks, those are compared with
+it, and the others with the run before. A figure is called better or worse only if that cannot be
+chance: if the values of both runs do not overlap at all.
 """
 
 import json
@@ -18,11 +18,11 @@ from cli.bench import OURS
 
 RESULT_BYTES_MAX: Final = 64 * 1024 * 1024
 FILES_MAX: Final = 50
-"""So many results are looked at, newest first."""
+"""At most this many results are read, newest first."""
 SINGLE_CHANGE_MIN: Final = 0.2
 """The spread of a figure that was measured once is unknown: less than this may be chance."""
 SPREAD_KNOWN: Final = 2
-"""Values from which on there is a spread."""
+"""From this many values on there is a spread."""
 
 
 class ResultError(RuntimeError):
@@ -31,17 +31,17 @@ class ResultError(RuntimeError):
 
 @attrs.frozen
 class Kind:
-    """What two runs must have in common to be compared without being asked to."""
+    """What two runs must have in common to be compared by default."""
 
     scale: str
     bootstrap: str | None
-    """Of brokers that were given, else None."""
+    """Of given brokers, else None."""
     cpu: str
     cores: int
 
     @classmethod
     def of(cls, context: Mapping[str, Any]) -> "Kind":
-        """Of the context that a result is written with."""
+        """From the context that a result is written with."""
         machine = context["machine"]
         return cls(context["scale"], context["bootstrap_servers"], machine["cpu"], machine["cores"])
 
@@ -60,7 +60,7 @@ class Earlier:
 
     @property
     def run(self) -> str:
-        """Which run it was, for people."""
+        """A description of the run for people."""
         settings = "".join(f" --set {one}" for one in self.overrides)
         return f"{self.commit[:12]} of {self.began[:16].replace('T', ' ')}{settings}"
 
@@ -97,15 +97,15 @@ def read(path: Path) -> list[Earlier]:
     """The benchmarks of a result file.
 
     Raises:
-        ResultError: if it is none.
+        ResultError: if it is not one.
     """
     return _benchmarks(path, _content(path))
 
 
 def last_of_each(folder: Path, kind: Kind, outcomes: Iterable[Outcome]) -> list[Earlier]:
-    """For every benchmark that was measured, the last result before, where there is one.
+    """For every benchmark that was measured, the previous result, if there is one.
 
-    What is no result in the folder is passed over: other programs leave their files there too.
+    Files in the folder that are not results are skipped: other programs leave theirs there too.
     """
     wanted = {(one.system, one.name) for one in outcomes if one.figures}
     found: list[Earlier] = []
@@ -142,7 +142,7 @@ def changes(outcomes: Sequence[Outcome], earlier: Sequence[Earlier]) -> list[Cha
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    """By the time of writing: names are up to the user."""
+    """By the time of writing: users choose the names."""
     files = [(path.stat().st_mtime_ns, path) for path in folder.glob("*.json") if path.is_file()]
     return [path for _, path in sorted(files, reverse=True)[:FILES_MAX]]
 

@@ -1,4 +1,4 @@
-"""Where a result was measured: no figure travels without its machine, commit and configuration."""
+"""Where a result was measured: every figure comes with its machine, commit and configuration."""
 
 import os
 import platform
@@ -58,7 +58,7 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def file_system_of(path: Path) -> str:
-    """Its type, by the mount point nearest above (proc_pid_mounts(5))."""
+    """The type of the file system, by the nearest mount point above (proc_pid_mounts(5))."""
     path = path.absolute()
     found, best = "unknown", -1
     for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():

@@ -1,4 +1,4 @@
-"""What a person sees while benchmarks run: a bar on a terminal, plain lines elsewhere."""
+"""What people see while benchmarks run: a bar on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from rich.progress import (
 
 class View(Protocol):
     def begin(self, title: str) -> None:
-        """Something new begins."""
+        """Announce the next step."""
 
     def say(self, line: str) -> None: ...
 
@@ -40,10 +40,10 @@ class PlainView:
         self._line(f"   {line}")
 
     def done(self) -> None:
-        """The lines say it all."""
+        """Does nothing: the lines say it all."""
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Does nothing: nothing is held back."""
 
     def _line(self, text: str) -> None:
         self.write(f"[{time.monotonic() - self._began:5.1f} s] {text}")

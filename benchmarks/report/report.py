@@ -74,7 +74,7 @@ def beside(ours: Sequence[Outcome], peers: Sequence[Outcome]) -> str:
 
 
 def _why(outcome: Outcome) -> str:
-    """There are no figures; all of the reason is in the file."""
+    """The first line of the reason for missing figures; the file has all of it."""
     return (outcome.failure or outcome.skipped).splitlines()[0]
 
 
@@ -96,7 +96,7 @@ def _beside_row(name: str, ours: Figure, theirs: Figure) -> str:
 def comparison(
     outcomes: Sequence[Outcome], earlier: Sequence[Earlier], changes: Sequence[Change]
 ) -> str:
-    """What has changed. `?` where the change is within what repetitions differ anyway."""
+    """What has changed. `?` if the change is within the spread of repetitions."""
     told = [one for one in earlier if one.figures]
     by_run = Counter(one.run for one in told)
     lines = [f"compared with {run}: {count} of {len(told)}" for run, count in by_run.items()]
@@ -120,7 +120,7 @@ def comparison(
     if max(shares) > OTHERS_WORTH_TELLING:
         lines.append(
             f"others took up to {shares[0]:.0%} of this machine then, {shares[1]:.0%} now: "
-            "believe `node us` first"
+            "trust `node us` first"
         )
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""Figures of several repetitions, the bars they are held against, and the file they are kept in."""
+"""Figures of several repetitions, their bars, and the file they are kept in."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +48,7 @@ class Figure:
     )
     bar: Bar | None = None
     of_worst: bool = False
-    """The largest value is held against the bar, instead of the median."""
+    """The largest value is compared with the bar, instead of the median."""
     less_is_better: bool = False
 
     @property
@@ -57,7 +57,7 @@ class Figure:
 
     @property
     def spread(self) -> float:
-        """From the least to the largest value, as a part of the median."""
+        """From the smallest to the largest value, relative to the median."""
         middle = median(self.values)
         return (max(self.values) - min(self.values)) / middle if middle else 0.0
 
@@ -73,17 +73,17 @@ class Outcome:
     name: str
     title: str
     system: str = OURS
-    """What was measured: our own cluster, brokers that were given, or a peer."""
+    """What was measured: our own cluster, given brokers, or a peer."""
     figures: tuple[Figure, ...] = ()
     settings: Mapping[str, Any] = attrs.Factory(dict)
-    """What was asked of each repetition."""
+    """The settings of each repetition."""
     repetitions: tuple[Mapping[str, Any], ...] = ()
-    """What each of them was in full."""
+    """Each repetition in full."""
     latency_ns: Histogram = attrs.Factory(Histogram)
     others_share: float = 0.0
     """The largest part of this machine that anything else took during a repetition."""
     retried: tuple[str, ...] = ()
-    """Why repetitions were thrown away and done again."""
+    """Why repetitions were discarded and repeated."""
     failure: str = ""
     skipped: str = ""
 
@@ -111,7 +111,7 @@ def latency_figures(
 
 
 def corrected_figure(measured: Sequence[Measured], percent: float = 99) -> Figure:
-    """Of a closed loop, which hides what it did not send: as if it had gone on at its median."""
+    """Of a closed loop, which hides requests it did not send: as if it had kept its median pace."""
     values = []
     for one in measured:
         usual_ns = max(1, one.latency_ns.percentile(50))

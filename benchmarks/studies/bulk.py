@@ -1,10 +1,9 @@
-"""`python -m benchmarks.studies.bulk`: what a megabyte costs a node to keep, to move and to read
-again.
+"""`python -m benchmarks.studies.bulk`: what it costs a node to store, move and read a megabyte.
 
 One process, the real log and the real cold store in a fresh directory, no network and no cluster:
-batches are written to the log, settled into cold segments, and read as a consumer's fetch reads
-them, from the log and from the cold segments. Before each step the page cache forgets the files.
-Told is the CPU time of the process for a megabyte, kernel included, and wall time. To compare two
+batches are written to the log, moved to cold segments, and read as a consumer's fetch reads them,
+from the log and from the cold segments. Before each step the page cache forgets the files. Results
+are the CPU time of the process for a megabyte, kernel included, and wall time. To compare two
 commits, run it in both trees in turn.
 """
 
@@ -50,7 +49,7 @@ PARTITIONS: Final = 12
 MB: Final = 1_000_000
 WRITTEN_AT_ONCE: Final = 1 << 20
 FETCH_BYTES: Final = 1 << 20
-"""What a consumer asks for of a partition by default."""
+"""What a consumer requests of a partition by default."""
 
 
 @attrs.frozen
@@ -78,7 +77,7 @@ class Node:
         self._slot = 0
 
     def append(self) -> None:
-        """Write all batches to the log, the partitions in turn, a megabyte to an fdatasync."""
+        """Write all batches to the log, the partitions in turn, one fdatasync per megabyte."""
         left, staged = self._bytes, 0
         while left > 0:
             state = self.partitions[self._slot % PARTITIONS]
@@ -102,15 +101,14 @@ class Node:
                 self._wal.prepare_next(zeros=False)
 
     def forget_cache(self) -> None:
-        """As if what was written long ago had left the page cache."""
+        """As if data written long ago had left the page cache."""
         for path in self._directory.iterdir():
             descriptor = os.open(path, os.O_RDONLY)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(descriptor)
 
     def settle(self) -> None:
-        """Move everything to the cold store, as a node's settling thread does
-        (broker.lifecycle.tiering)."""
+        """Move all data to the cold store, like the tiering thread (broker.lifecycle.tiering)."""
         reader = NearbyReader(self._wal)
         below = place_of(1, 0)
         while below < self._wal.end:
@@ -122,7 +120,7 @@ class Node:
                     state.mark_tiered(self.cold.append(state.uid, copied.batches))
 
     def read(self) -> None:
-        """Fetch everything, a request for each megabyte, from wherever it is."""
+        """Fetch everything, one request per megabyte, from wherever it is."""
         statistics, tail = BrokerStatistics(), Tail(0)
         offsets = [0] * PARTITIONS
         done = 0

@@ -1,17 +1,16 @@
-"""`python -m benchmarks.studies.long_kept`: what it costs that a few topics are kept longer than
-the log.
+"""`python -m benchmarks.studies.long_kept`: the cost of keeping a few topics longer than the log.
 
 An open loop of 16 KB batches goes through the node's own log on the real disk, one in twenty of a
-topic that is kept for ever, while the log turns over several times. What happens to its batches
-before a segment of the log may go is one of three:
+topic that is kept for ever, while the log turns over several times. There are three strategies for
+its batches before a segment of the log may go:
 
 * `drop`     nothing: the floor to compare with;
 * `forward`  they are written again at the head of the log, as a log-structured file system cleans
              its segments; the log is their only place, and its window grows by what is live;
 * `cold`     a thread appends them to cold segments, one file per partition (storage.cold.store).
 
-Told are the latencies of the batches, from when they were due to when they were durable, and bytes
-written per byte produced. docs/adr/0020-cold-segments.md has the figures of one run.
+Results are the latencies of the batches, from when they were due to when they were durable, and
+bytes written per byte produced. docs/adr/0020-cold-segments.md has the figures of one run.
 """
 
 import argparse
@@ -46,7 +45,7 @@ NODE: Final = NodeId(1)
 PRODUCED, COPIED = GroupId(1), GroupId(2)
 STRATEGIES: Final = ("drop", "forward", "cold")
 COPIES_PER_ROUND: Final = 4
-"""Batches written again with each batch that is produced: more would be felt at once."""
+"""Batches written again with each batch that is produced: more would cause a noticeable pause."""
 NS: Final = 1_000_000_000
 ENDLESS: Final = Slot(1 << 60)
 
@@ -69,7 +68,7 @@ class Load:
 
 @attrs.define(eq=False)
 class _Cleaning:
-    """A segment on its way out, and its live batches that have not been read yet."""
+    """A segment about to go, and its live batches that have not been read yet."""
 
     number: int
     live: deque[tuple[Place, int, int]]
@@ -95,7 +94,7 @@ class Trial:
         self._stopping = False
         self._latencies: list[int] = []
         self._disturbed: list[int] = []
-        """Those of batches that were written while long-kept data was copied."""
+        """Latencies of batches that were written while long-kept data was copied."""
         self.failures: list[Exception] = []
 
     def run(self) -> dict[str, Any]:
@@ -148,14 +147,14 @@ class Trial:
             live.append((place, size, slot % self._load.partitions))
 
     def _clean(self) -> bool:
-        """What has to be done before the oldest segment goes, and then let it go; whether anything
-        is being copied."""
+        """Do what is needed before the oldest segment goes, then let it go; returns whether
+        anything is being copied."""
         wal = self._wal
         if self._cleaning is None:
             number = wal.kept().start
             live = self._live.get(number, [])
             window = self._load.window_segments
-            if self._strategy == "forward":  # its live data is kept besides what is new
+            if self._strategy == "forward":  # its live data is kept besides the new data
                 window += sum(size for part in self._live.values() for _, size, _ in part) // (
                     self._load.segment_bytes
                 )
@@ -240,7 +239,7 @@ def _percentiles(latencies: list[int]) -> dict[str, int]:
 def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.studies.long_kept",
-        description="Compare what may happen to data that is kept longer than the log.",
+        description="Compare strategies for data that is kept longer than the log.",
     )
     parser.add_argument("--directory", type=Path, help="on the disk to measure; default: a new one")
     parser.add_argument("--only", nargs="+", choices=STRATEGIES, default=STRATEGIES)

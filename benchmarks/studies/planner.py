@@ -1,9 +1,9 @@
 """How long a plan takes: `make plans`, figures in docs/balancer.md.
 
-Clusters of hundreds of groups, as the balancer meets them: a new node, a dead node, everything on
-one node, and load that has shifted; by count and by weight; groups on all nodes, and on three of
-them; and which three these should be. The times are of the CPU: what other
-processes do meanwhile is not the planner's.
+Clusters of hundreds of groups, in the situations the balancer meets: a new node, a dead node,
+everything on one node, and load that has shifted; by count and by weight; with groups on all nodes,
+and on three of them; and which three those should be. Times are CPU times: what other processes do
+meanwhile does not count.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Where a node's time goes: py-spy looks at one node of a fresh cluster while it is under load.
+"""Where a node's time goes: py-spy watches one node of a fresh cluster while it is under load.
 
     .venv/bin/pip install py-spy                   # a tool of yours, not a dependency of ours
     .venv/bin/python -m benchmarks.studies.profile requests
@@ -32,7 +32,7 @@ RESULTS_DIR: Final = Path("bench-results")
 SAMPLES_PER_S: Final = 250
 ROWS: Final = 25
 PY_SPY_S_MAX: Final = 30.0
-"""On top of the time it was asked to look."""
+"""On top of the time that it was asked to record."""
 
 
 class ProfileFailed(RuntimeError):
@@ -46,7 +46,7 @@ class Share:
 
 
 def read_folded(text: str) -> tuple[Counter[tuple[str, ...]], int]:
-    """Stacks, outermost frame first, with how often each was seen; and their sum."""
+    """Stacks, outermost frame first, with how often each was seen; and the total."""
     stacks: Counter[tuple[str, ...]] = Counter()
     for line in text.splitlines():
         frames, _, count = line.rpartition(" ")
@@ -55,7 +55,7 @@ def read_folded(text: str) -> tuple[Counter[tuple[str, ...]], int]:
 
 
 def shares(stacks: Counter[tuple[str, ...]]) -> dict[str, Share]:
-    """Of every function: the part of all samples it was at work itself, and was on the stack."""
+    """For every function the part of all samples in which it ran itself, and was on the stack."""
     own: Counter[str] = Counter()
     total: Counter[str] = Counter()
     for stack, count in stacks.items():

@@ -1,9 +1,9 @@
 """What it costs to read the records of a batch before it is stored: `make reading`.
 
 The same batches with and without: `plain_batch` alone is what a node did before it read records
-(docs/adr/0036). In turns, and the least of several rounds of each, so that what other processes do
-meanwhile is left out; the times are of the CPU. What it means for a cluster under load is measured
-with whole nodes (docs/benchmarks.md).
+(docs/adr/0036). They alternate, and the lowest of several rounds counts, so that what other
+processes do meanwhile is left out; times are CPU times. The effect on a cluster under load is
+measured with whole nodes (docs/benchmarks.md).
 """
 
 import argparse

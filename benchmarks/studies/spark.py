@@ -1,15 +1,14 @@
-"""`python -m benchmarks.studies.spark`: what a row costs through Spark, and what a micro-batch
-does.
+"""`python -m benchmarks.studies.spark`: the cost of a row through Spark, and of a micro-batch.
 
 Three real nodes with fsync on this machine, local[2], and a plain confluent-kafka client beside it
 on the same topics in the same run:
 
 * `read`      a topic into nothing (Spark's noop sink), against a consumer that takes every message;
-* `overhead`  micro-batches of a thousand rows from 1, 2, 4 and 8 partitions into nothing: what a
-              trigger takes, and what of it are the tasks.
+* `overhead`  micro-batches of a thousand rows from 1, 2, 4 and 8 partitions into nothing: the time
+              a trigger takes, and how much of it the tasks take.
 
-CPU seconds are those of the driver's JVM and of all Python processes it has started, the dead ones
-included: they are comparable on a machine that others use as well, rates are not.
+CPU seconds are those of the driver's JVM and of all Python processes that it has started, including
+ended ones. They can be compared even on a machine that others use; rates cannot.
 """
 
 import argparse
@@ -61,7 +60,7 @@ PLAIN: Final = {
 
 
 Session: TypeAlias = Any
-"""A SparkSession: pyspark is imported when the JVM is to be started, and has no types here."""
+"""A SparkSession: pyspark is imported only when the JVM is needed, and has no types here."""
 Figures: TypeAlias = dict[str, Any]
 """A line of a table, by column."""
 
@@ -87,10 +86,11 @@ class NothingToCompare(RuntimeError):
 
 
 def tree_cpu_s(pid: int) -> tuple[float, float]:
-    """CPU seconds so far: of a process itself, and of all that it has started, dead ones too.
+    """CPU seconds so far: of a process itself, and of all that it has started, including ended
+    ones.
 
-    A dead process counts with whoever has waited for it: each one's share is what it spent and what
-    its dead children had spent.
+    An ended process counts with the one that waited for it: each process's share is what it spent
+    and what its ended children had spent.
     """
     own = children = 0.0
     for one in _tree(pid):
@@ -149,7 +149,7 @@ def typical(costs: Sequence[Cost]) -> Cost:
 
 
 def produce(bootstrap: str, topic: str, partitions: int, rows: int, size: int) -> None:
-    """So many messages with random values, dealt out in turn.
+    """This many messages with random values, dealt out in turn.
 
     Raises:
         NothingToCompare: some were refused.
@@ -185,7 +185,7 @@ def consume(bootstrap: str, topic: str, partitions: int, rows: int, size: int) -
     """Take every message's value.
 
     Raises:
-        NothingToCompare: there are not so many.
+        NothingToCompare: there are fewer messages.
     """
     consumer = Consumer({"bootstrap.servers": bootstrap, **PLAIN})
     consumer.assign([TopicPartition(topic, one, 0) for one in range(partitions)])
@@ -207,7 +207,7 @@ def consume(bootstrap: str, topic: str, partitions: int, rows: int, size: int) -
 
 @contextmanager
 def session(folder: Path) -> Iterator[Session]:
-    """local[2] with what a small job would have; nothing of it is tuned for benchmarks."""
+    """local[2] with the settings of a small job; nothing of it is tuned for benchmarks."""
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
     )
@@ -340,7 +340,7 @@ SECTIONS: Final[dict[str, Callable[[Bench], list[Figures]]]] = {"read": read, "o
 
 
 def table(figures: Sequence[Figures]) -> str:
-    """In columns as wide as they need."""
+    """In columns as wide as they need to be."""
     rows = [
         list(figures[0]),
         *(

@@ -1,6 +1,6 @@
 """`python -m benchmarks.studies.spark_write`: writing a topic from Spark, against a plain client.
 
-Three real nodes with fsync, and the same rows each time, keyed, a number and a pad in them:
+Three real nodes with fsync, and the same rows each time, keyed, each with a number and padding:
 
 * `evenkeel`   df.write.format("evenkeel"), exactly once, local[2]
 * `noop`       the same DataFrame into nothing: what making its rows costs
@@ -51,7 +51,7 @@ class Figures:
 
 
 def family_cpu_s(root: int) -> float:
-    """CPU time so far of a process and of all that it has started, ended ones included."""
+    """CPU time so far of a process and of all that it has started, including ended ones."""
     return sum(tree_cpu_s(root))
 
 

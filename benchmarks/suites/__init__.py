@@ -1,1 +1,1 @@
-"""The benchmarks of `python -m benchmarks`, and what runs them."""
+"""The benchmarks of `python -m benchmarks`, and the code that runs them."""

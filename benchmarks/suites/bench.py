@@ -34,7 +34,7 @@ from cluster.launcher import node_environment
 SHORT_LOG_BYTES: Final = 32 * MIB
 WORKER_S_MAX: Final = 90.0
 RETRIES_MAX: Final = 2
-"""Repetitions of one benchmark that may be thrown away, say because a master has moved."""
+"""Repetitions of one benchmark that may be discarded, for example because a master has moved."""
 
 
 class BenchmarkFailed(RuntimeError):
@@ -63,7 +63,7 @@ class Scale:
 
     @property
     def of_sizes(self) -> "Scale":
-        """For what is measured on many clusters, one after the other."""
+        """For benchmarks on many clusters, one after the other."""
         return attrs.evolve(
             self,
             repetitions=self.size_repetitions,
@@ -112,7 +112,7 @@ async def at_any_time() -> AsyncIterator[None]:
 
 @attrs.define
 class Bench:
-    """One benchmark under way."""
+    """One benchmark in progress."""
 
     target: Target
     scale: Scale
@@ -122,20 +122,20 @@ class Bench:
     samples: SampleFolder | None = None
     """Where every load leaves its raw samples."""
     layout: str = UNKNOWN
-    """Where the masters are, for the samples' labels; so is the number of the pair of layouts."""
+    """Where the masters are, for the samples' labels, like the number of the pair of layouts."""
     pair: int | None = None
     limits: str = NO_LIMITS
     """What each node is limited to, likewise."""
     turn: Callable[[], AbstractAsyncContextManager[None]] = at_any_time
-    """To be had by every load, so that systems measured beside each other load in turns."""
+    """Every load takes it first, so that systems that are compared load the machine in turns."""
 
     async def repeat(
         self, make_job: Callable[[int], Job], tell: Callable[[Measured], str]
     ) -> list[Measured]:
-        """Run the job as often as the scale says, one at a time.
+        """Run the job as often as the scale says, one run at a time.
 
         Raises:
-            BenchmarkFailed: if too many repetitions are no measurements.
+            BenchmarkFailed: if too many repetitions fail to measure.
         """
         results: list[Measured] = []
         while len(results) < self.scale.repetitions:
@@ -155,7 +155,7 @@ class Bench:
         """Carry out one job in a process of its own, in our turn.
 
         Raises:
-            BenchmarkFailed: if it is no measurement.
+            BenchmarkFailed: if it is not a measurement.
         """
         async with self.turn():
             return await self._run(job)
@@ -185,7 +185,7 @@ class Bench:
         )
 
     def cost(self, measured: Sequence[Measured], name: str) -> list[Figure]:
-        """The CPU time of all nodes for each message or request, where they are ours."""
+        """The CPU time of all nodes for each message or request, if the nodes are ours."""
         if not self.target.pids:
             return []
         values = [one.node_us_per_count for one in measured]
@@ -224,7 +224,7 @@ def _client_of(job: Job) -> str:
 
 
 def _message_bytes_of(job: Job) -> int | None:
-    """A consumer takes what is there."""
+    """None for a consumer, which takes whatever is there."""
     if isinstance(job, RequestJob):
         return job.record_bytes
     return job.message_bytes if isinstance(job, ProduceJob | PacedJob) else None
@@ -233,7 +233,7 @@ def _message_bytes_of(job: Job) -> int | None:
 def start_module(*words: str) -> "subprocess.Popen[bytes]":
     """Run one of our modules, with arguments, in a process that does not outlive this one.
 
-    To be called on the main thread, not in a worker thread: see cluster/child.py.
+    Call this on the main thread, not in a worker thread: see cluster/child.py.
     """
     command = [sys.executable, "-P", "-m", *words]
     guard = [sys.executable, "-I", "-S", child.__file__, str(os.getpid())]
@@ -268,17 +268,17 @@ class Benchmark:
     name: str
     title: str
     run: Callable[["Benchmark", Bench, str], Awaitable[Outcome]]
-    """Gets the name of a topic that was made for it."""
+    """Called with the name of a topic that was created for it."""
     partitions: int = 0
     """Of that topic; 0 for none."""
     groups: int = 12
     nodes: int = NODES
     overrides: tuple[str, ...] = ()
-    """Settings of the nodes that it needs."""
+    """Settings that its nodes need."""
     alone: bool = False
-    """On a cluster that nothing else uses, before or after."""
+    """It runs on a cluster that nothing else uses, before or after."""
     needs_nodes: bool = False
-    """Looks at the processes of the nodes, so they must be ours."""
+    """It looks at the processes of the nodes, so they must be ours."""
 
     async def measure(self, bench: Bench) -> Outcome:
         if not self.partitions:

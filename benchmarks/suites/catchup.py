@@ -1,16 +1,16 @@
-"""`python -m benchmarks.suites.catchup`: how soon a node with much data serves again, and comes
-back.
+"""`python -m benchmarks.suites.catchup`: how soon a node with much data serves again, and catches
+up.
 
 Three real nodes with fsync, a steady load, and first so much data that most of it has left the log.
-Then, each with the load going on:
+Then, each while the load continues:
 
 * `restart`  a node is killed and started: from its start to `ready`;
 * `away`     it is down until its peers' logs do not reach back to it, then started: until it is as
              far as the others in every group;
 * `emptied`  the same with an empty directory.
 
-Beside them the latency of produce requests at the same rate: before, and while a node catches up.
-`python -m benchmarks --only catchup` is the same with less data, as figures beside the others.
+Besides, the latency of produce requests at the same rate: before, and while a node catches up.
+`python -m benchmarks --only catchup` is the same with less data, as figures like the others.
 """
 
 import argparse
@@ -91,10 +91,10 @@ def is_level(view: ClusterView) -> bool:
 
 
 async def until(cluster: Launcher, holds: Callable[[ClusterView], bool], what: str) -> float:
-    """Seconds until it holds.
+    """Wait for a condition; returns the seconds it took.
 
     Raises:
-        TimeoutError: if it does not.
+        TimeoutError: if it does not come true.
     """
     began = time.monotonic()
     with trio.move_on_after(PATIENCE_S):
@@ -102,21 +102,21 @@ async def until(cluster: Launcher, holds: Callable[[ClusterView], bool], what: s
             try:
                 if holds(await status.collect(cluster.spec, cluster.now())):
                     return time.monotonic() - began
-            except HealthError:  # asked again: a node is coming up
+            except HealthError:  # try again: a node is starting
                 pass
             await trio.sleep(0.1)
     raise TimeoutError(f"not within {PATIENCE_S:.0f} s: {what}")
 
 
 async def storage_told(cluster: Launcher) -> Mapping[str, Any]:
-    """What the node that is away now and then says of its disk; a busy node may be asked twice."""
+    """The disk status of the node that is sometimes down; a busy node may be asked twice."""
     told: dict[str, Any] = {}
 
     def is_told(view: ClusterView) -> bool:
         told.update(storage_of(view, AWAY))
         return bool(told)
 
-    await until(cluster, is_told, "the node tells of its disk")
+    await until(cluster, is_told, "the node reports its disk")
     return told
 
 
@@ -127,7 +127,7 @@ async def away(cluster: Launcher, load: Load, *, emptied: bool) -> dict[str, Any
         slots.update({group: one["applied"] for group, one in groups_of(view, AWAY).items()})
         return bool(slots)
 
-    await until(cluster, is_told, "the node tells of its groups")
+    await until(cluster, is_told, "the node reports its groups")
     await cluster.kill(AWAY)
 
     def trimmed(view: ClusterView) -> bool:
@@ -144,7 +144,7 @@ async def away(cluster: Launcher, load: Load, *, emptied: bool) -> dict[str, Any
     load.figures()
     began = time.monotonic()
     await start_again(cluster)
-    await until(cluster, is_level, "the node is level")
+    await until(cluster, is_level, "the node has caught up")
     seconds = time.monotonic() - began
     storage = await storage_told(cluster)
     received = storage["received_bytes"]
@@ -159,7 +159,7 @@ async def away(cluster: Launcher, load: Load, *, emptied: bool) -> dict[str, Any
 
 
 async def start_again(cluster: Launcher) -> None:
-    """Until it is ready, however much it has to get before that.
+    """Start the node and wait until it is ready, however much it has to fetch before.
 
     Raises:
         StartError: if it ends.
@@ -178,13 +178,13 @@ async def start_again(cluster: Launcher) -> None:
 
 
 async def restarted(cluster: Launcher, load: Load) -> dict[str, Any]:
-    """Killed and started at once: what it takes where there is next to nothing to catch up."""
+    """Kill the node and start it at once: the cost when there is next to nothing to catch up on."""
     await cluster.kill(AWAY)
     load.figures()
     began = time.monotonic()
     await start_again(cluster)
     ready_s = time.monotonic() - began
-    await until(cluster, is_level, "the node is level")
+    await until(cluster, is_level, "the node has caught up")
     seconds = time.monotonic() - began
     return {
         "ready_s": round(ready_s, 2),
@@ -196,7 +196,7 @@ async def restarted(cluster: Launcher, load: Load) -> dict[str, Any]:
 async def story(
     cluster: Launcher, dose: CatchupScale, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """All that is measured, on a cluster that has just been started.
+    """All measurements, on a cluster that has just been started.
 
     Raises:
         TimeoutError: if something takes longer than any disk should.
@@ -209,7 +209,7 @@ async def story(
         wanted, rate = dose.bytes // dose.message_bytes, dose.bytes_per_s / dose.message_bytes
         await until(cluster, lambda _view: load.producer.acknowledged >= wanted, "data")
         load.producer.change_rate(rate)
-        # What the fast load has left in the client's queue must not be measured as this one's.
+        # What the fast load has left in the client's queue must not count for this one.
         await until(cluster, lambda _view: load.producer.outstanding < max(1, rate), "an answer")
         await trio.sleep(dose.quiet_s)
         load.figures()
@@ -249,7 +249,7 @@ async def _loading(bootstrap: str, partitions: int, dose: CatchupScale) -> Async
         yield load
     finally:
         load.stopping = True
-        with trio.CancelScope(shield=True):  # bounded by the producer's own patience
+        with trio.CancelScope(shield=True):  # bounded by the producer's own timeout
             await trio.to_thread.run_sync(thread.join)
 
 
@@ -261,7 +261,7 @@ def _create_topic(bootstrap: str, partitions: int) -> None:
 
 
 async def run(benchmark: Benchmark, bench: Bench, _topic: str) -> Outcome:
-    """The story, with the dose of the scale."""
+    """All measurements, with the amounts of the scale."""
     assert bench.target.launcher is not None, "the nodes are ours"
     dose = bench.scale.catch_up
     try:

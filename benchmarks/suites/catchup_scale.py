@@ -1,5 +1,4 @@
-"""How much data a node is to catch up with, and in how short a log
-(benchmarks/suites/catchup.py)."""
+"""How much data a node has to catch up on, and how short the log is: see suites/catchup.py."""
 
 from typing import Final
 
@@ -17,7 +16,7 @@ class CatchupScale:
     """The load that continues meanwhile."""
     message_bytes: int = 16384
     log_bytes: int = 64 * MIB
-    """What the nodes' logs are cut to; older data is in cold segments."""
+    """The size limit of the nodes' logs; older data is in cold segments."""
     quiet_s: float = 10.0
     """Measured before anything happens."""
 

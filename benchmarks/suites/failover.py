@@ -1,9 +1,9 @@
-"""How long partitions are without acknowledgements when the node dies that leads them.
+"""How long partitions go without acknowledgements when the node that leads them dies.
 
 A producer sends at a steady rate to all partitions while one node after the other is killed with
-SIGKILL, started again, and given its groups back. Of every partition that the dead node led, the
-longest time between two acknowledgements that the kill falls into is taken: lease, election, and
-the client's own way to the new master are all in it. At the end the topic must hold what was
+SIGKILL, started again, and given its groups back. For every partition that the dead node led, the
+figure is the longest time between two acknowledgements around the kill. It includes lease, election
+and the client's own way to the new master. At the end the topic must contain everything that was
 acknowledged.
 """
 
@@ -30,11 +30,11 @@ from cluster.workload import SteadyProducer, longest_gap_ns, stored
 PER_PARTITION: Final = 50
 """Messages a second: silence is seen to 20 ms."""
 QUIET_S: Final = 1.0
-"""Before each kill, with acknowledgements from everybody."""
+"""Before each kill, with acknowledgements from all partitions."""
 ANSWER_S_MAX: Final = 60.0
 ACKNOWLEDGED_MIN: Final = 20
-"""A partition goes on when it has acknowledged so many: more than can have been under way to a node
-when it died, which may be heard of after its end."""
+"""A partition has recovered once it has acknowledged this many messages: more than can have been in
+flight to a node when it died, whose acknowledgements may arrive after its end."""
 PARTITIONS: Final = 12
 NS: Final = 1e9
 
@@ -103,8 +103,8 @@ async def _kill(bench: Bench, producer: SteadyProducer, topic: str, node: int) -
     """Kill the node, wait until everything is acknowledged again, and bring it back.
 
     Raises:
-        BenchmarkFailed: if that does not come to pass.
-        TargetError: if the masters do not get back to where they belong.
+        BenchmarkFailed: if that does not happen.
+        TargetError: if the masters do not get back in place.
     """
     target = bench.target
     launcher, spec = target.launcher, target.spec
@@ -136,10 +136,10 @@ async def _kill(bench: Bench, producer: SteadyProducer, topic: str, node: int) -
 
 
 async def _acknowledged_by_all(producer: SteadyProducer, since_ns: int) -> None:
-    """Wait until every partition has acknowledged so many messages since then.
+    """Wait until every partition has acknowledged enough messages since then.
 
     Raises:
-        BenchmarkFailed: if one does not.
+        BenchmarkFailed: if one has not in time.
     """
     with trio.move_on_after(ANSWER_S_MAX):
         while not all(  # noqa: ASYNC110 (the acknowledgements come in another thread)
@@ -156,7 +156,7 @@ def _goes_on(acks_ns: Sequence[int], since_ns: int) -> bool:
 
 @asynccontextmanager
 async def _steady(target: Target, topic: str, partitions: int) -> AsyncIterator[SteadyProducer]:
-    """A producer that sends all the time, and has heard of every message at the end."""
+    """A producer that sends all the time, and has an answer for every message at the end."""
     rate = PER_PARTITION * partitions
     producer = SteadyProducer(
         target.bootstrap, topic, partitions=partitions, rate=rate, name="failover"
@@ -167,7 +167,7 @@ async def _steady(target: Target, topic: str, partitions: int) -> AsyncIterator[
         yield producer
     finally:
         producer.stop()
-        with trio.CancelScope(shield=True):  # bounded by the producer's own patience
+        with trio.CancelScope(shield=True):  # bounded by the producer's own timeout
             await trio.to_thread.run_sync(thread.join)
 
 

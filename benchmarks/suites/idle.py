@@ -14,7 +14,7 @@ CPU = "% of one core"
 async def idle_figures(
     bench: Bench, *, memory_bar: Bar | None = None, cpu_bar: Bar | None = None
 ) -> tuple[list[Figure], usage.Usage]:
-    """One value per node, of which the worst one counts; and what was spent in all.
+    """One value per node, of which the worst one counts; and the total usage.
 
     Raises:
         ProcessGone: if a node ends meanwhile.

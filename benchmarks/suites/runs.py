@@ -1,4 +1,4 @@
-"""One run of the program: the chosen benchmarks, one after the other, on as few clusters as do."""
+"""One run of the program: the chosen benchmarks in turn, on as few clusters as possible."""
 
 import signal
 from collections import deque
@@ -22,7 +22,7 @@ from cluster.launcher import StartError
 from cluster.workload import WorkloadError
 
 NOT_MEASURABLE: Final = (BenchmarkFailed, TargetError, ProcessGone, WorkloadError)
-"""One benchmark has no figures; the others may have."""
+"""One benchmark has no figures; the others may have some."""
 
 
 @attrs.define(kw_only=True)
@@ -32,7 +32,7 @@ class Run:
     overrides: Sequence[str] = ()
     samples: SampleFolder | None = None
     peers: Sequence[Target] = ()
-    """Measured beside what is measured, in turns."""
+    """Measured alongside, in turns."""
     outcomes: list[Outcome] = attrs.Factory(list)
     configurations: list[dict[str, Any]] = attrs.Factory(list)
     interrupted: bool = False
@@ -61,7 +61,7 @@ class Run:
             raise failure
 
     async def on_fresh_clusters(self, chosen: Sequence[Benchmark]) -> None:
-        """A cluster serves benchmarks while they want one like it, and it has room."""
+        """Reuse a cluster as long as the next benchmark fits it, and it has room."""
         waiting = deque(chosen)
         while waiting:
             first = waiting[0]
@@ -81,7 +81,7 @@ class Run:
                 if waiting and waiting[0] is first:
                     self._no_cluster(waiting.popleft(), error)
                 else:
-                    self.view.say(f"the cluster did not end well: {error}")
+                    self.view.say(f"the cluster did not stop cleanly: {error}")
 
     def _no_cluster(self, benchmark: Benchmark, error: Exception) -> None:
         self.view.say(f"failed: {error}")
@@ -95,10 +95,10 @@ class Run:
             await self._one(benchmark, (target, *self.peers))
 
     async def _one(self, benchmark: Benchmark, targets: Sequence[Target]) -> None:
-        """Measure all of them, in turns: what they reached comes in their order."""
+        """Measure all targets, in turns; the outcomes are in their order."""
         self.view.begin(f"{benchmark.name}: {benchmark.title}")
         if benchmark.needs_nodes:
-            targets = targets[:1]  # nobody else's processes are known
+            targets = targets[:1]  # only our own processes are known
         rota = Turns(len(targets))
         reached: dict[int, Outcome] = {}
 
@@ -146,7 +146,7 @@ class Run:
 
 
 def _may_share(first: Benchmark, other: Benchmark) -> bool:
-    """Whether a cluster that was started for the one may serve the other."""
+    """Whether a cluster that was started for one may serve the other."""
     if first is other:
         return True
     if first.alone or other.alone:

@@ -1,8 +1,9 @@
 """The rate that saturates a cluster, and how long requests take at parts of it.
 
-A rate is *kept* if as many requests are answered in the window as are due in it; else they queue,
-and their latencies grow for as long as one looks. The largest rate that is kept is searched for in
-an open loop: by steps of a quarter from what a closed loop reaches, then by halving the interval.
+A rate is *kept* if as many requests are answered in the window as are due in it; otherwise they
+queue, and their latencies grow for as long as the load lasts. The largest rate that is kept is
+searched for in an open loop: by steps of a quarter from what a closed loop reaches, then by halving
+the interval.
 """
 
 from collections.abc import Awaitable, Callable
@@ -16,7 +17,7 @@ KEPT: Final = 0.97
 """The part of the requests due that must be answered in the window."""
 STEP: Final = 1.25
 NEAR: Final = 1.08
-"""The search ends when what is not kept is at most so much above what is."""
+"""The search ends when the lowest rate not kept is at most this factor above the highest kept."""
 STEPS_MAX: Final = 10
 SHARES: Final = (10, 50, 80)
 """Percent of the saturating rate."""
@@ -28,7 +29,7 @@ async def saturating_rate(is_kept: Callable[[float], Awaitable[bool]], guess: fl
     """The largest rate that is kept, to within NEAR.
 
     Raises:
-        BenchmarkFailed: if none of those tried is.
+        BenchmarkFailed: if no rate tried is kept.
     """
     kept, missed, rate = 0.0, 0.0, guess
     for _ in range(STEPS_MAX):
@@ -43,7 +44,7 @@ async def saturating_rate(is_kept: Callable[[float], Awaitable[bool]], guess: fl
         else:
             rate = kept * STEP if kept else missed / STEP
     if not kept:
-        raise BenchmarkFailed(f"not even {number(missed)} requests a second are kept up with")
+        raise BenchmarkFailed(f"not even {number(missed)} requests a second are kept")
     return kept
 
 

@@ -1,8 +1,8 @@
 """What groups and nodes cost: the same cluster with more and more of them.
 
-Each is first left alone, with a topic of 96 empty partitions, and then loaded, so that what groups
-cost when idle is known beside what they do to throughput. Over several numbers of groups the cost
-of one more is the slope of a straight line.
+Each cluster is first left alone, with a topic of 96 empty partitions, and then loaded. So the cost
+of idle groups is known as well as their effect on throughput. The cost of one more group is the
+slope of a straight line over several numbers of groups.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ from benchmarks.suites import idle
 from benchmarks.suites.bench import Bench, Benchmark
 
 PARTITIONS: Final = 96
-"""The same for all: in each group some, in one group all."""
+"""The same for all: spread over the groups, or all in one group."""
 GROUPS_LOADED_MAX: Final = 96
-"""More are looked at only when idle."""
+"""Clusters with more are only measured idle."""
 EVEN_SOON: Final = ("balancer.pause_between_steals_ms=0",)
 """Hundreds of masters are moved one by one before anything can be measured."""
 GROUPS_OF_NODES: Final = 48
@@ -120,7 +120,7 @@ def _settings(benchmark: Benchmark, bench: Bench) -> dict[str, Any]:
 
 
 def cost_of_a_group(outcomes: Sequence[Outcome]) -> Mapping[str, float]:
-    """What one more idle group costs each of three nodes; nothing if there are not enough sizes."""
+    """The cost of one more idle group for each of three nodes; empty if there are too few sizes."""
     found = [
         (one.settings["groups"], {figure.name: figure.values for figure in one.figures})
         for one in outcomes

@@ -1,9 +1,9 @@
 """The benchmarks in the order in which they run.
 
-Where nothing else is said, data goes to topics of 12 partitions in 12 groups of three nodes,
-acks=all, with fsync. The bars are issue 2's; a figure without one is for comparing commits. "node
-us" is the CPU time that all nodes together take for one message or request: unlike a rate it hardly
-changes when others use the machine too.
+By default, data goes to topics of 12 partitions in 12 groups of three nodes, acks=all, with fsync.
+The bars are issue 2's; a figure without one is for comparing commits. "node us" is the CPU time
+that all nodes together take for one message or request: unlike a rate it hardly changes when others
+use the machine too.
 """
 
 from typing import Final
@@ -65,7 +65,7 @@ def _produce(
         return bench.outcome(benchmark, measured, figures, settings)
 
     kind = "idempotent" if idempotent else "not idempotent"
-    title = f"confluent-kafka producer, {message_bytes} B messages, {kind}, as fast as it goes"
+    title = f"confluent-kafka producer, {message_bytes} B messages, {kind}, as fast as possible"
     return Benchmark(name=name, title=title, run=run, partitions=PARTITIONS)
 
 
@@ -239,13 +239,13 @@ BENCHMARKS: Final = (
     ),
     Benchmark(
         name="consume",
-        title="confluent-kafka consumer, 1000 B messages, as fast as it goes",
+        title="confluent-kafka consumer, 1000 B messages, as fast as possible",
         run=_consume,
         partitions=PARTITIONS,
     ),
     Benchmark(
         name="idle",
-        title=f"memory and CPU of a cluster with {IDLE_GROUPS} groups that nobody uses",
+        title=f"memory and CPU of a cluster with {IDLE_GROUPS} unused groups",
         run=_idle,
         groups=IDLE_GROUPS,
         needs_nodes=True,

@@ -23,7 +23,7 @@ from pipeline.session import Say, add_session_options, say, start
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-HELP: Final = "whether an archive has all rows that its manifests tell of"
+HELP: Final = "check that an archive has all rows that its manifests list"
 SHOWN_MAX: Final = 20
 
 
@@ -36,14 +36,14 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("archive", metavar="DIRECTORY")
     parser.add_argument(
-        "--allow-gaps", action="store_true", help="offsets without a row are told, and no error"
+        "--allow-gaps", action="store_true", help="report offsets without a row, but do not fail"
     )
     add_session_options(parser)
     return parser
 
 
 def main(argv: Sequence[str]) -> int:
-    """Check; the exit code."""
+    """Check an archive; returns the exit code."""
     options = parser().parse_args(argv)
     archive = Archive(start("archive-check", options), options.archive.rstrip("/"))
     try:
@@ -55,7 +55,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def check(archive: Archive, tell: Say, *, allow_gaps: bool) -> None:
-    """
+    """Check every row of the archive.
+
     Raises:
         ArchiveError: rows are missing or have changed, or there are gaps that are not allowed.
     """
@@ -70,7 +71,7 @@ def check(archive: Archive, tell: Say, *, allow_gaps: bool) -> None:
 
 
 def compare(pieces: Sequence[Piece], archive: Archive, *, fully: bool) -> None:
-    """The rows of pieces with their manifests; `fully` by their checksums, else by their number.
+    """Compare the rows of pieces with their manifests: `fully` by checksum, else only by count.
 
     Raises:
         ArchiveError: they differ.
@@ -89,9 +90,10 @@ def compare(pieces: Sequence[Piece], archive: Archive, *, fully: bool) -> None:
 
 
 def check_gaps(pieces: Sequence[Piece], tell: Say, *, allow: bool) -> None:
-    """
+    """Report offsets without a row.
+
     Raises:
-        ArchiveError: offsets have no row, and that is not allowed.
+        ArchiveError: there are some, and they are not allowed.
     """
     found = gaps(pieces)
     if found and not allow:

@@ -1,5 +1,5 @@
-"""Fewer, larger files: the pieces of many micro-batches as one that is sorted by offset; and the
-last row of every key, as a piece beside the archive."""
+"""Fewer, larger files: the pieces of many micro-batches become one that is sorted by offset. And
+the last row of every key, as a piece beside the archive."""
 
 from typing import Final
 
@@ -21,19 +21,19 @@ from pipeline.session import Say
 
 FILE_BYTES: Final = 256 * 1024 * 1024
 FILE_ROWS: Final = 2_000_000
-"""About so much goes into one sorted file, before it is compressed."""
+"""Roughly the rows of one sorted file."""
 
 
 def compact(archive: Archive, tell: Say) -> None:
-    """Merge the pieces that no earlier call has merged, and remove what this one has made needless.
-    Stopped at any point, it has done no harm: the next call does the rest.
+    """Merge the pieces that no earlier call has merged, and remove those that this makes
+    superfluous. It may be stopped at any point without harm: the next call does the rest.
 
     Raises:
-        ArchiveError: the archive is not whole, or the merged rows are not those of the pieces.
+        ArchiveError: the archive is not whole, or the merged rows differ from those of the pieces.
     """
     pieces = archive.pieces()
     whole = standing(pieces)
-    archive.remove(superseded(pieces))  # an earlier call may have been stopped before it could
+    archive.remove(superseded(pieces))  # left by an earlier call that was stopped
     archive.remove_strays(pieces, whole[-1].last + 1 if whole else 0)
     raw = [piece for piece in whole if piece.kind is Kind.RAW]
     if len(raw) < 2:
@@ -46,8 +46,8 @@ def compact(archive: Archive, tell: Say) -> None:
     wrong = differences(result, archive.found(result))
     if wrong:
         raise ArchiveError(
-            "merging has not kept all rows, and nothing was changed; pipeline archive-check tells "
-            "which of the pieces are damaged:\n  " + "\n  ".join(wrong)
+            "merging did not keep all rows, so nothing was changed; pipeline archive-check shows "
+            "which pieces are damaged:\n  " + "\n  ".join(wrong)
         )
     archive.commit(result)
     archive.remove(raw)
@@ -55,7 +55,7 @@ def compact(archive: Archive, tell: Say) -> None:
 
 
 def keep_latest(archive: Archive, tell: Say) -> None:
-    """A snapshot of the last row of every key, up to the archive's end; older ones are removed.
+    """Make a snapshot of the last row of every key, up to the archive's end, and remove older ones.
 
     Raises:
         ArchiveError: the archive is not whole.

@@ -1,12 +1,12 @@
-"""What an archive is: pieces that follow each other, and what each of them holds.
+"""What an archive is: pieces that follow each other, and the contents of each.
 
 A *piece* is what was written in one go: the rows of one micro-batch ("raw"), or those of several,
-merged and sorted ("sorted"). It counts once its *manifest* is there, a small file written last that
-says which micro-batches it has and, for every partition of a topic, which offsets, how many rows
-and their checksum. So an archive has gaps where a micro-batch has no piece, and where the offsets
-of a partition do not go on from where they were.
+merged and sorted ("sorted"). It counts once its *manifest* exists. That is a small file, written
+last: it says which micro-batches the piece has and, for every partition of a topic, which offsets,
+how many rows, and their checksum. So an archive has a gap where a micro-batch has no piece, and
+where the offsets of a partition do not continue.
 
-Pure: what reads and writes is in `store`.
+Pure: `store` reads and writes.
 """
 
 import json
@@ -18,20 +18,20 @@ from typing import Any, Final, NamedTuple
 import attrs
 
 FORMAT: Final = 1
-"""Of a manifest."""
+"""Version of a manifest."""
 SHOWN_MAX: Final = 10
-"""This many gaps are listed one by one."""
+"""At most this many gaps are listed one by one."""
 
 
 class ArchiveError(Exception):
-    """An archive that is not whole, or not what a job takes it for; it says what to do."""
+    """An archive that is not whole, or does not fit a job; the message says what to do."""
 
 
 class Kind(StrEnum):
     RAW = "raw"
     SORTED = "sorted"
     LATEST = "latest"
-    """The last row of every key up to a micro-batch: beside the archive, not a part of it."""
+    """The last row of every key up to a micro-batch: kept beside the archive, not a part of it."""
 
 
 class Place(NamedTuple):
@@ -54,7 +54,7 @@ class Span:
     size: int
     """Bytes of keys and values."""
     checksum: int
-    """XOR over the rows of a hash of 64 bits of all their columns."""
+    """XOR over the rows of a 64-bit hash of all their columns."""
 
 
 @attrs.frozen
@@ -64,7 +64,7 @@ class Piece:
     last: int
     """Its first and last micro-batch."""
     query: str
-    """Spark's id of the query whose micro-batches they are: that of the checkpoint."""
+    """Spark's id of the query that ran the micro-batches: that of the checkpoint."""
     spans: tuple[Span, ...]
 
     @property
@@ -106,10 +106,10 @@ def manifest(piece: Piece) -> str:
 
 
 def read_manifest(text: str, name: str) -> Piece:
-    """A piece, from the text of its manifest; `name` is told where it cannot be read.
+    """A piece, from the text of its manifest; `name` is for the error message.
 
     Raises:
-        ArchiveError: it is none of ours, or of a version to come.
+        ArchiveError: it is not a manifest, or of a newer version.
     """
     try:
         document = json.loads(text)
@@ -124,7 +124,7 @@ def read_manifest(text: str, name: str) -> Piece:
     except (ValueError, KeyError, TypeError) as error:
         raise ArchiveError(
             f"manifest {name} cannot be read ({error!r}): restore it, or remove it and run the "
-            "archive job again with the checkpoint of before that micro-batch"
+            "archive job again with the checkpoint from before that micro-batch"
         ) from error
 
 
@@ -144,8 +144,8 @@ def _span(row: Mapping[str, Any]) -> Span:
 
 
 def standing(pieces: Iterable[Piece]) -> list[Piece]:
-    """The pieces that together are the archive, in order. One whose micro-batches another one has
-    as well is left out: it was merged, and is about to be removed.
+    """The pieces that together are the archive, in order. A piece whose micro-batches another one
+    also has is left out: it was merged, and is about to be removed.
 
     Raises:
         ArchiveError: a micro-batch is missing, or two queries have written here.
@@ -178,7 +178,7 @@ def standing(pieces: Iterable[Piece]) -> list[Piece]:
 
 
 def superseded(pieces: Iterable[Piece]) -> list[Piece]:
-    """The pieces whose rows are in others that stand, and old snapshots: they may be removed."""
+    """Pieces whose rows are in other pieces of the archive, and old snapshots: removable."""
     pieces = list(pieces)
     kept = {piece.name for piece in standing(pieces)}
     latest = newest_snapshot(pieces)
@@ -197,13 +197,13 @@ def newest_snapshot(pieces: Iterable[Piece]) -> Piece | None:
 
 @attrs.frozen
 class Gap:
-    """Offsets of a partition that have no row. What is between two pieces has an exact place; how
-    many are missing within one is all that its manifest says."""
+    """Offsets of a partition that have no row. A gap between two pieces has an exact place; within
+    a piece the manifest only says how many are missing."""
 
     place: Place
     start: int
     end: int
-    """The first offset that is not concerned."""
+    """The first offset after the gap."""
     missing: int
 
     def __str__(self) -> str:
@@ -213,11 +213,11 @@ class Gap:
 
 
 def gaps(pieces: Sequence[Piece]) -> list[Gap]:
-    """Where the rows of pieces in order do not follow each other. What was gone from a topic when
-    it was first archived is none: a partition begins where its first row is.
+    """The places where the rows of pieces in order do not follow each other. Records deleted from a
+    topic before it was first archived are no gap: a partition begins at its first row.
 
     Raises:
-        ArchiveError: a piece begins below where an earlier one has ended.
+        ArchiveError: a piece begins below the end of an earlier one.
     """
     found = []
     following: dict[Place, int] = {}
@@ -227,8 +227,8 @@ def gaps(pieces: Sequence[Piece]) -> list[Gap]:
             if span.first < expected:
                 raise ArchiveError(
                     f"{span.place}: {piece.name} begins at offset {span.first}, though the pieces "
-                    f"before it end at {expected - 1}: the topic was deleted and made again, or "
-                    "its log was lost; archive the new one into another directory"
+                    f"before it end at {expected - 1}: the topic was deleted and created again, or "
+                    "its log was lost; archive the new topic into another directory"
                 )
             if span.first > expected:
                 missing = span.first - expected
@@ -241,7 +241,7 @@ def gaps(pieces: Sequence[Piece]) -> list[Gap]:
 
 
 def describe_gaps(found: Sequence[Gap]) -> str:
-    """The refusal, in words."""
+    """The gaps in words, for the error message."""
     lines = [f"  {gap}" for gap in found[:SHOWN_MAX]]
     if len(found) > SHOWN_MAX:
         lines.append(f"  and {len(found) - SHOWN_MAX} more")
@@ -257,7 +257,7 @@ def describe_gaps(found: Sequence[Gap]) -> str:
 
 
 def differences(piece: Piece, found: Iterable[Span]) -> list[str]:
-    """What the manifest of a piece says and its data do not, in words."""
+    """Where the data of a piece differs from its manifest, in words."""
     told = {span.place: span for span in piece.spans}
     there = {span.place: span for span in found}
     return [
@@ -269,7 +269,7 @@ def differences(piece: Piece, found: Iterable[Span]) -> list[str]:
 
 def _in_words(told: Span | None, there: Span | None) -> str:
     if told is None:
-        return "rows that the manifest does not know"
+        return "rows that are not in the manifest"
     if there is None:
         return f"all {told.rows:,} rows are missing"
     if there.rows != told.rows:
@@ -281,13 +281,13 @@ def _in_words(told: Span | None, there: Span | None) -> str:
 
 
 def counted_only(piece: Piece) -> Piece:
-    """Without sizes and checksums: for callers that only counted the rows, which is less work."""
+    """Without sizes and checksums: for callers that only counted the rows, which is faster."""
     spans = tuple(attrs.evolve(span, size=0, checksum=0) for span in piece.spans)
     return attrs.evolve(piece, spans=spans)
 
 
 def merged(pieces: Sequence[Piece]) -> tuple[Span, ...]:
-    """What a piece holds that has the rows of these, which are in order."""
+    """The spans of a piece that merges these pieces, which are in order."""
     by_place: dict[Place, list[Span]] = defaultdict(list)
     for piece in pieces:
         for span in piece.spans:
@@ -316,7 +316,7 @@ def _xor(numbers: Iterable[int]) -> int:
 
 
 class Window(NamedTuple):
-    """Offsets of one partition: from `start` up to `end`, which is not among them."""
+    """Offsets of one partition: from `start` up to `end`, exclusive."""
 
     place: Place
     start: int
@@ -324,7 +324,7 @@ class Window(NamedTuple):
 
 
 Round = tuple[Window, ...]
-"""What a replay writes at once, under one token; of a partition at most one window."""
+"""What a replay writes at once, under one write token; at most one window per partition."""
 
 
 def rounds(
@@ -334,10 +334,10 @@ def rounds(
     rows_max: int,
     bytes_max: int,
 ) -> list[Round]:
-    """The rows of pieces in order, in rounds of about so many rows and bytes. `wanted` says which
-    offsets of a partition [start, end) to take; None: none of it.
+    """The rows of pieces in order, in rounds of about this many rows and bytes. `wanted` returns
+    the offsets of a partition [start, end) to take; None: none of it.
 
-    A partition's windows follow each other, so that rounds in order keep the order of its rows.
+    A partition's windows follow each other, so rounds in order keep the order of its rows.
     """
     found: list[Round] = []
     current: dict[Place, Window] = {}
@@ -358,14 +358,14 @@ def rounds(
 
 
 def _share(window: Window, span: Span) -> float:
-    """How much of the span is in it, if its rows are spread evenly over the offsets."""
+    """The window's part of the span, assuming that rows are spread evenly over the offsets."""
     return (window.end - window.start) / (span.last + 1 - span.first)
 
 
 def _parts(
     span: Span, bounds: tuple[int, int] | None, rows_max: int, bytes_max: int
 ) -> Iterator[Window]:
-    """What is wanted of a span, in parts of equally many offsets, each of which fits."""
+    """The wanted part of a span, in windows of equally many offsets, each of which fits a round."""
     if bounds is None:
         return
     whole = Window(span.place, max(span.first, bounds[0]), min(span.last + 1, bounds[1]))
@@ -380,7 +380,7 @@ def _parts(
 
 
 def pieces_of(windows: Round, pieces: Iterable[Piece]) -> list[Piece]:
-    """Those that may have rows of these windows."""
+    """The pieces that may have rows of these windows."""
     bounds = {window.place: window for window in windows}
     return [
         piece

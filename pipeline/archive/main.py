@@ -1,9 +1,9 @@
 """`python -m pipeline archive`: topics to parquet, incremental, every record exactly once.
 
-A micro-batch becomes a piece (`logic`): its rows are written in place of whatever an attempt of
-before has left, read back and summed up, and its manifest makes them count. Spark's checkpoint,
-which is kept in the archive, holds the offsets of a micro-batch from before it is run until it is
-done, so a job that was killed writes the same rows into the same piece.
+A micro-batch becomes a piece (`logic`): its rows replace whatever an earlier attempt left, are read
+back and summed up, and then its manifest makes them count. Spark's checkpoint, which is kept in the
+archive, stores the offsets of a micro-batch before it runs and until it is done, so a job that was
+killed writes the same rows into the same piece.
 """
 
 import argparse
@@ -26,9 +26,10 @@ ROWS_MAX: Final = 1_000_000
 EPILOG: Final = """\
 The columns of the files: key binary, value binary, offset bigint, timestamp timestamp,
 timestampType int, headers array<struct<key string, value binary>>; those of their directories:
-piece, topic, partition. docs/spark.md has the layout. Run the job again to go on where it stopped.
+piece, topic, partition. docs/spark.md has the layout. Run the job again to continue where it
+stopped.
 
-exit codes: 0 all is archived, 1 the job has failed and says why, 2 wrong arguments
+exit codes: 0 everything is archived, 1 the job failed and says why, 2 wrong arguments
 """
 
 
@@ -41,13 +42,13 @@ def parser() -> argparse.ArgumentParser:
     )
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--topics", metavar="A,B", help="the topics")
-    which.add_argument("--topic-pattern", metavar="REGEX", help="all topics with such names")
+    which.add_argument("--topic-pattern", metavar="REGEX", help="all topics whose names match")
     parser.add_argument("--to", required=True, metavar="DIRECTORY", help="the archive")
     parser.add_argument(
         "--every",
         type=float,
         metavar="SECONDS",
-        help="go on for ever, a micro-batch so often; otherwise the job ends when it has archived "
+        help="run for ever, a micro-batch this often; otherwise the job ends when it has archived "
         "what was there when it began",
     )
     parser.add_argument(
@@ -70,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--allow-data-loss",
         action="store_true",
-        help="go on where records are gone from a topic before they were archived",
+        help="continue even if records were deleted from a topic before they were archived",
     )
     add_bus_options(parser)
     add_session_options(parser)
@@ -78,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Archive; the exit code."""
+    """Archive; returns the exit code."""
     options = parser().parse_args(argv)
     source = source_options(options)
     archive = Archive(start("archive", options), options.to.rstrip("/"))
@@ -112,7 +113,7 @@ def source_options(options: argparse.Namespace) -> dict[str, str]:
 
 @attrs.define
 class Taking:
-    """Micro-batches come in and become pieces."""
+    """Turns micro-batches into pieces."""
 
     archive: Archive
     tell: Say
@@ -123,9 +124,10 @@ class Taking:
 
     @classmethod
     def into(cls, archive: Archive, tell: Say) -> "Taking":
-        """
+        """Continue an archive, or begin one.
+
         Raises:
-            ArchiveError: the archive is not whole, or its checkpoint is gone or another one's.
+            ArchiveError: the archive is not whole, or its checkpoint is missing or another's.
         """
         pieces = standing(archive.pieces())
         query = archive.query()
@@ -133,13 +135,13 @@ class Taking:
             has = "has no checkpoint" if query is None else f"has the checkpoint of query {query}"
             raise ArchiveError(
                 f"{archive.directory} was written by query {pieces[0].query} and {has}: without "
-                "its own nobody knows which records are archived; restore it, or archive into "
+                "its own nobody can tell which records are archived; restore it, or archive into "
                 "another directory"
             )
         return cls(archive, tell, pieces[-1].last + 1 if pieces else 0, query)
 
     def take(self, rows: "DataFrame", number: int) -> None:
-        """Called for every micro-batch, again for the last one after a restart."""
+        """Called for every micro-batch, and again for the last one after a restart."""
         try:
             self._take(rows, number)
         except ArchiveError as error:
@@ -152,7 +154,7 @@ class Taking:
             return
         if number > self.following:
             raise ArchiveError(
-                f"micro-batch {number} is to come, and {self.following} is not in the archive: its "
+                f"micro-batch {number} comes next, but {self.following} is not in the archive: its "
                 "manifest was removed, or the checkpoint belongs to another archive; restore it, "
                 "or archive into another directory"
             )
@@ -166,10 +168,10 @@ class Taking:
 
 
 def run(taking: Taking, rows: "DataFrame", *, every_s: float | None) -> None:
-    """Until all is archived that is there now; or for ever, every so many seconds.
+    """Run until everything that exists now is archived; or for ever, a micro-batch every `every_s`.
 
     Raises:
-        ArchiveError: what goes on does not fit the archive.
+        ArchiveError: the micro-batches do not fit the archive.
         StreamingQueryException: the query has failed otherwise.
     """
     from pyspark.errors import StreamingQueryException

@@ -1,10 +1,10 @@
-"""`python -m pipeline replay`: an archive into topics, in offset order, once over restarts.
+"""`python -m pipeline replay`: an archive into topics, in offset order, once even over restarts.
 
-The plan is made once and kept in the archive: offsets in rounds. A round is one write of the sink
-under a token made of the plan's id and the round's number, by one task per destination in the order
-of (source partition, offset). What a killed round has written is therefore known again when it is
-run again, and rounds that are noted as done are passed over: of the topics that are written to, so
-their ids are in the plan.
+The plan is made once and kept in the archive: offsets, in rounds. A round is one write of the sink
+under a write token made of the plan's id and the round's number, by one task per destination, in
+the order of (source partition, offset). So if a killed round is run again, what it has written is
+recognised; and rounds recorded as done are skipped. That holds for the topics that were written to,
+so their ids are in the plan.
 """
 
 import hashlib
@@ -37,15 +37,15 @@ from pipeline.session import Say, say, start
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-HELP: Final = "an archive into topics, in offset order, exactly once over restarts"
+HELP: Final = "an archive into topics, in offset order, exactly once even over restarts"
 BYTES_MAX: Final = 128 * 1024 * 1024
 BUFFER_FACTOR: Final = 2
-"""A task holds its share of a round; headers and skew are not in the sizes we know."""
+"""A task holds its share of a round; the sizes we know leave out headers and skew."""
 OLD_PARTITION: Final = "_old_partition"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Replay; the exit code."""
+    """Replay; returns the exit code."""
     options = parser().parse_args(argv)
     order = order_of(options)
     archive = Archive(start("replay", options), options.source.rstrip("/"))
@@ -59,16 +59,16 @@ def main(argv: Sequence[str]) -> int:
 
 @attrs.frozen
 class Plan:
-    """What is kept in the archive from the first start of a replay on."""
+    """What the archive keeps of a replay, from its first start on."""
 
     id: str
     """Of its write tokens: a new one for every plan."""
     order: Mapping[str, Any]
     snapshot: str | None
-    """The piece with the last rows of all keys that is replayed."""
+    """The piece with the last rows of all keys that is replayed, if any."""
     rounds: Sequence[Round]
     topic_ids: Mapping[str, str] = attrs.field(factory=dict)
-    """Of the topics that are written to, where brokers tell; none in plans of releases before."""
+    """Of the topics written to, if brokers report them; plans of older releases have none."""
 
     def document(self) -> dict[str, Any]:
         """As JSON (`Any`)."""
@@ -157,7 +157,7 @@ def _wanted_pieces(pieces: Sequence[Piece], order: Order) -> list[Piece]:
 
 
 def _pieces_to_read(pieces: Sequence[Piece], plan: Plan) -> list[Piece]:
-    """Pieces may have been merged since the plan was made: offsets are what counts.
+    """Pieces may have been merged since the plan was made: only the offsets matter.
 
     Raises:
         ArchiveError: the snapshot is gone.
@@ -167,14 +167,14 @@ def _pieces_to_read(pieces: Sequence[Piece], plan: Plan) -> list[Piece]:
     found = [piece for piece in pieces if piece.name == plan.snapshot]
     if not found:
         raise ArchiveError(
-            f"{plan.snapshot}, of which a part is replayed, was replaced by a newer snapshot: "
+            f"{plan.snapshot} was partly replayed and then replaced by a newer snapshot: "
             "begin with empty topics and another --name"
         )
     return found
 
 
 def _check_same(plan: Plan, bus: Mapping[str, str], name: str) -> None:
-    """The topics are those that have the rounds which are done.
+    """Check that the topics are those that were written to in the rounds already done.
 
     Raises:
         ArchiveError: with what to do.
@@ -197,7 +197,8 @@ def _check_same(plan: Plan, bus: Mapping[str, str], name: str) -> None:
 
 
 def _check_topics(places: set[Place], order: Order, bus: Mapping[str, str]) -> dict[str, str]:
-    """They exist, have the partitions, and are empty unless that does not matter; their ids.
+    """Check that the topics exist, have the partitions, and are empty unless that is allowed;
+    returns their ids.
 
     Raises:
         ArchiveError: with what to do.
@@ -218,7 +219,7 @@ def _check_topics(places: set[Place], order: Order, bus: Mapping[str, str]) -> d
                 raise ArchiveError(f"there is no topic {name}: create it, with {count} partitions")
             if there[name] < count and not order.by_key:
                 raise ArchiveError(
-                    f"topic {name} has {there[name]} partitions, and rows are for {count}: add "
+                    f"topic {name} has {there[name]} partitions, and the rows need {count}: add "
                     "some, or replay with --by-key"
                 )
         if order.append:
@@ -229,7 +230,7 @@ def _check_topics(places: set[Place], order: Order, bus: Mapping[str, str]) -> d
         full = sorted({one.topic for one in all_of if starts[one].offset < ends[one].offset})
         if full:
             raise ArchiveError(
-                f"topics that are not empty: {', '.join(full)}; give other names "
+                f"topics that are not empty: {', '.join(full)}; use other names "
                 "(--topic OLD=NEW), or allow it with --append"
             )
     return ids
@@ -244,7 +245,7 @@ def _write(
     write_id: str,
     number: int,
 ) -> int:
-    """One round; how many rows it has."""
+    """Write one round; returns its number of rows."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 

@@ -17,22 +17,22 @@ ROWS_MAX: Final = 500_000
 EVERYTHING: Final = (0, 1 << 63)
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 EPILOG: Final = """\
-Rows keep their partition, key, value, headers and timestamp. Run the same command again to go on
-where it stopped. Onto brokers that do not know write tokens (any but Evenkeel's) a round that was
-killed is there twice, in part.
+Rows keep their partition, key, value, headers and timestamp. Run the same command again to continue
+where it stopped. On brokers that do not support write tokens (any but Evenkeel's), part of a round
+that was killed is written twice.
 
-exit codes: 0 all is written, 1 the job has failed and says why, 2 wrong arguments
+exit codes: 0 everything is written, 1 the job failed and says why, 2 wrong arguments
 """
 
 
 @attrs.frozen
 class Order:
-    """What is to be replayed, as in the command line."""
+    """What to replay, as on the command line."""
 
     topics: Mapping[str, str]
-    """Name in the archive -> name at the bus. Empty: all, under their own names."""
+    """Name in the archive -> name in the cluster. Empty: all topics, under their own names."""
     offsets: Mapping[Place, tuple[int, int]] | None = None
-    """[start, end) of the partitions that are wanted; None: all of all."""
+    """[start, end) of the wanted partitions; None: all of every partition."""
     since_ms: int | None = None
     until_ms: int | None = None
     by_key: bool = False
@@ -49,7 +49,7 @@ class Order:
         return self.offsets.get(place)
 
     def document(self) -> dict[str, Any]:
-        """What makes it another replay if it changes (`Any`: JSON)."""
+        """The options that make it another replay if they change (`Any`: JSON)."""
         offsets = self.offsets or {}
         return {
             "topics": dict(self.topics),
@@ -66,7 +66,7 @@ class Order:
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pipeline replay",
-        description="An archive into topics, in offset order, exactly once over restarts.",
+        description="An archive into topics, in offset order, exactly once even over restarts.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -77,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         type=_topic,
         metavar="NAME[=NEW]",
-        help="a topic of the archive, and what it is called at the bus; may be repeated "
+        help="a topic of the archive, and its name in the cluster; may be repeated "
         "(default: all, under their own names)",
     )
     parser.add_argument(
@@ -86,9 +86,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="JSON",
         help='only these: {"orders": {"0": [100, 250]}} has offsets 100 to 249 of orders/0',
     )
-    parser.add_argument("--since", type=_time, metavar="TIME", help="rows that are not older")
+    parser.add_argument("--since", type=_time, metavar="TIME", help="only rows from this time on")
     parser.add_argument(
-        "--until", type=_time, metavar="TIME", help="rows that are older; 2026-11-22T18:00:00+01:00"
+        "--until", type=_time, metavar="TIME", help="only older rows; 2026-11-22T18:00:00+01:00"
     )
     parser.add_argument(
         "--by-key",
@@ -104,7 +104,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--name",
         type=_name,
-        help="of this replay: what is done is noted under it (default: from the other options)",
+        help="of this replay: its progress is recorded under it (default: from the other options)",
     )
     parser.add_argument(
         "--rows-max", type=int, default=ROWS_MAX, metavar="N", help="in a round (%(default)s)"
@@ -132,7 +132,7 @@ def _offsets(text: str) -> dict[Place, tuple[int, int]]:
 
 
 def _time(text: str) -> int:
-    """Milliseconds since 1970; without an offset it is UTC."""
+    """Milliseconds since 1970; UTC unless the text has an offset."""
     try:
         when = datetime.fromisoformat(text)
     except ValueError as error:

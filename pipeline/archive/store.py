@@ -1,14 +1,13 @@
-"""Where an archive is: pieces as parquet, their manifests, the checkpoint; on any of Spark's file
-systems.
+"""The files of an archive: pieces as parquet, their manifests, the checkpoint; on any of Spark's
+file systems.
 
     DIRECTORY/data/piece=raw-00000007/topic=orders/partition=3/part-....parquet
     DIRECTORY/manifest/raw-00000007.json
     DIRECTORY/checkpoint/
-    DIRECTORY/replays/NAME/plan.json     what a replay is to do, and a file for what it has done
+    DIRECTORY/replays/NAME/plan.json     the plan of a replay, and a file for each round done
 
-A piece is written first and its manifest last, under another name that is then changed: a piece
-without a manifest is one that a job did not finish, and does not count. No file changes once it has
-its name.
+A piece is written first and its manifest last, under a temporary name that is then changed: a piece
+without a manifest was not finished, and does not count. No file changes once it has its name.
 """
 
 import json
@@ -25,14 +24,14 @@ if TYPE_CHECKING:
 
 Path: TypeAlias = Any
 FileSystem: TypeAlias = Any
-"""Java's objects."""
+"""Java objects."""
 
 ROWS: Final = (
     "key binary, value binary, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key: string, value: binary>>"
 )
 PLACE: Final = "topic string, partition int"
-"""Names of directories, as those of pieces."""
+"""From the names of directories, like the piece."""
 SUFFIX: Final = ".json"
 PIECE: Final = "piece="
 PLAN: Final = "plan.json"
@@ -51,7 +50,7 @@ class Archive:
     # -- pieces ------------------------------------------------------------------------------------
 
     def pieces(self) -> list[Piece]:
-        """All pieces with a manifest, whether they stand or not.
+        """All pieces with a manifest, including superseded ones.
 
         Raises:
             ArchiveError: a manifest cannot be read.
@@ -64,19 +63,19 @@ class Archive:
         ]
 
     def write(self, rows: "DataFrame", piece: Piece) -> None:
-        """The rows of a piece, in place of what an earlier attempt has left; not its manifest."""
+        """Write the rows of a piece over what an earlier attempt left; not its manifest."""
         writer = rows.write.mode("overwrite").option("compression", "zstd")
         writer.partitionBy("topic", "partition").parquet(self._data(piece))
 
     def commit(self, piece: Piece) -> None:
-        """From here on the piece counts."""
+        """Write the manifest: from here on the piece counts."""
         self._put(f"{self.directory}/manifest", piece.name + SUFFIX, manifest(piece))
 
     def rows(self, pieces: Sequence[Piece]) -> "DataFrame":
-        """The rows of pieces, with the column `piece`, the name of each one's.
+        """The rows of pieces, with the name of its piece in column `piece`.
 
         Raises:
-            ArchiveError: one has a manifest and no data.
+            ArchiveError: a piece has a manifest but no data.
         """
         filled = [piece for piece in pieces if piece.spans]
         there = self._names(f"{self.directory}/data")
@@ -89,7 +88,7 @@ class Archive:
         return self._read([self._data(piece) for piece in filled])
 
     def found(self, piece: Piece) -> tuple[Span, ...]:
-        """What a piece really holds that was just written: its data is read back."""
+        """The spans of a piece that was just written, from reading its data back."""
         return spans(sums(self._read([self._data(piece)]))).get(piece.name, ())
 
     def _read(self, folders: Sequence[str]) -> "DataFrame":
@@ -100,14 +99,14 @@ class Archive:
         return reader.parquet(*folders)
 
     def remove(self, pieces: Iterable[Piece]) -> None:
-        """Their manifests first: what is removed by half does not count."""
+        """Remove pieces, manifests first: a half-removed piece does not count."""
         for piece in pieces:
             self._delete(f"{self.directory}/manifest/{piece.name}{SUFFIX}")
             self._delete(self._data(piece))
 
     def remove_strays(self, pieces: Iterable[Piece], following: int) -> None:
-        """Data without a manifest, which a job has left that did not come to its end. The piece of
-        the micro-batch that follows may be under way, and stays."""
+        """Remove data without a manifest, left by a job that did not finish. The piece of the next
+        micro-batch may be in progress, and stays."""
         kept = {piece.name for piece in pieces} | {
             Piece(Kind.RAW, following, following, "", ()).name
         }
@@ -127,7 +126,7 @@ class Archive:
         return str(json.loads(self._text(f"{self.checkpoint}/metadata"))["id"])
 
     def plan(self, replay: str) -> dict[str, Any] | None:
-        """What a replay of this name was to do; None if there was none."""
+        """The plan of a replay of this name; None if there was none."""
         folder = self._replay(replay)
         if PLAN not in self._names(folder):
             return None
@@ -138,7 +137,7 @@ class Archive:
         self._put(self._replay(replay), PLAN, json.dumps(document, indent=1) + "\n")
 
     def rounds_done(self, replay: str) -> int:
-        """How many rounds of a replay are done: they are done in order."""
+        """How many rounds of a replay are done; they are done in order."""
         return sum(name.startswith(ROUND) for name in self._names(self._replay(replay)))
 
     def round_is_done(self, replay: str, number: int) -> None:
@@ -168,7 +167,7 @@ class Archive:
             stream.close()
 
     def _put(self, directory: str, name: str, text: str) -> None:
-        """Whole or not at all."""
+        """Write the file as a whole or not at all."""
         draft, files = self._path(f"{directory}/.{name}.new")
         path, _ = self._path(f"{directory}/{name}")
         stream = files.create(draft, True)

@@ -42,7 +42,7 @@ def counts(rows: "DataFrame") -> "DataFrame":
 
 
 def spans(summed: "DataFrame") -> dict[str, tuple[Span, ...]]:
-    """What `sums` has found, by piece."""
+    """The result of `sums`, by piece."""
     found: dict[str, list[Span]] = {}
     for row in summed.collect():
         place = Place(row["topic"], row["partition"])
@@ -54,14 +54,14 @@ def spans(summed: "DataFrame") -> dict[str, tuple[Span, ...]]:
 
 
 def in_order(rows: "DataFrame", files: int) -> "DataFrame":
-    """Sorted by offset within each partition, and over about so many files that do not overlap."""
+    """Sorted by offset within each partition, in about this many files that do not overlap."""
     order = ("topic", "partition", "offset")
     return rows.repartitionByRange(files, *order).sortWithinPartitions(*order)
 
 
 def last_of_each_key(rows: "DataFrame") -> "DataFrame":
-    """Of every key in a partition its row with the highest offset, unless that says that the key is
-    no more (value null); rows without a key all stay."""
+    """For every key of a partition its row with the highest offset, unless that row deletes the key
+    (its value is null); rows without a key all stay."""
     from pyspark.sql import functions as f
 
     columns = rows.columns
@@ -77,7 +77,7 @@ def last_of_each_key(rows: "DataFrame") -> "DataFrame":
 
 
 def within(rows: "DataFrame", windows: Round) -> "DataFrame":
-    """The rows that are in one of the windows."""
+    """The rows that lie in one of the windows."""
     from pyspark.sql import functions as f
 
     session = rows.sparkSession
@@ -91,7 +91,7 @@ def within(rows: "DataFrame", windows: Round) -> "DataFrame":
 
 
 def between_times(rows: "DataFrame", start_ms: int | None, end_ms: int | None) -> "DataFrame":
-    """Rows that are not older than the first time and older than the second one."""
+    """The rows from the first time on, up to the second one, exclusive."""
     from pyspark.sql import functions as f
 
     millis = f.unix_millis("timestamp")
@@ -101,7 +101,7 @@ def between_times(rows: "DataFrame", start_ms: int | None, end_ms: int | None) -
 
 
 def to_topics(rows: "DataFrame", names: Mapping[str, str]) -> "DataFrame":
-    """Rows of these topics, under the names they are to have."""
+    """The rows of these topics, under their new names."""
     from pyspark.sql import functions as f
 
     renamed = f.col("topic")

@@ -1,4 +1,4 @@
-"""All the rules over one history: its findings, and what they come to."""
+"""All rules applied to one history: its findings, and their summary."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 ROWS_A_TASK: Final = 1_000_000
 TASKS_A_KEY: Final = 2
-"""Keys go to tasks by chance: with more tasks than keys, few of them get two."""
+"""Keys are hashed to tasks: with more tasks than keys, few tasks get two keys."""
 TASKS_FOR_KEYS_MAX: Final = 64
 
 
 @attrs.frozen(kw_only=True)
 class Audited:
-    """What an audit has found. Its tables are computed; whoever writes them reads no history."""
+    """What an audit has found. Its tables are computed: writing them reads no history."""
 
     report: Report
     findings: "DataFrame"
-    """`findings.finding`'s columns, and the place of the record in question: file and line."""
+    """The columns of `findings.finding`, and the file and line of the record in question."""
     partitions: "DataFrame"
     """A row for each key: what was sent and read, and how often each anomaly was found."""
 
@@ -46,7 +46,7 @@ def audit(
     """Look for every anomaly.
 
     Raises:
-        HistoryError: the files are no history.
+        HistoryError: the files are not a history.
     """
     say("reading")
     with ExitStack() as held:
@@ -62,9 +62,9 @@ def _audited(
     ends = computed(ends_of_keys(history.profile))
     calm = HealthyPeriods.of(spark, history.trouble)
     walked = computed(order.walked(history, ends, calm, options, _tasks(spark, history)))
-    say(f"{walked.count():,} of them need a second look for their order")
+    say(f"{walked.count():,} of them need a second check for their order")
     judged = computed(values.judged(history, ends))
-    say(f"{judged.count():,} values need one for what became of them")
+    say(f"{judged.count():,} values need one for their fate")
     parts = [
         *order.findings(walked, options),
         *values.findings(judged, options),
@@ -87,7 +87,7 @@ def _tasks(spark: "SparkSession", history: Settled) -> int:
 
 
 def _located(spark: "SparkSession", found: "DataFrame", rows: Rows) -> "DataFrame":
-    """Where the record in question stands."""
+    """Adds the file and line of the record in question."""
     number = F.col("seq") % F.lit(LATER)
     files = spark.createDataFrame(
         [(number, file.path) for number, file in enumerate(rows.files)], "its_file int, file string"

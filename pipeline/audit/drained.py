@@ -1,9 +1,10 @@
-"""The rule for who has read to the end: it got all that exists below its position, and what was
-acknowledged before it looked for the end.
+"""The rule for readers that have read to the end: each got all that exists below its position, and
+what was acknowledged before it looked for the end.
 
-The walk has counted what each reader got and how much there is. Where the numbers agree and the
-reader never went back, nothing is missing. For the others it also knows where to look: between two
-steps that skip something, and above the last. (One that went back may have got anything anywhere.)
+The walk has counted what each reader got and how much there is. If the numbers agree and the reader
+never went back, nothing is missing. For the other readers it also knows where to look: between two
+steps that skip something, and above the last. (A reader that went back may have got anything
+anywhere.)
 """
 
 from typing import TYPE_CHECKING, Final
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _BLOCK_BITS: Final = 12
-"""Offsets are looked for by blocks of so many bits: a join by range would try all with all."""
+"""Offsets are matched by blocks of this many bits: a join by range would compare all with all."""
 
 
 def findings(
@@ -54,8 +55,8 @@ def findings(
 
 
 def _doubtful(walked: "DataFrame", options: Options) -> "DataFrame":
-    """The records of readers that say they are done and for whom the numbers do not agree: `low`
-    and `end` of what they have read, since which record (`since`), and whether `in_order`."""
+    """The records of readers that say they are done although the numbers do not agree: `low` and
+    `end` of what they have read, the record it begins with (`since`), and whether `in_order`."""
     own = Window.partitionBy(*KEY, "process").orderBy("seq")
 
     def when_assigned(name: str) -> "Column":
@@ -98,7 +99,7 @@ def _doubtful(walked: "DataFrame", options: Options) -> "DataFrame":
 def _missing(
     doubtful: "DataFrame", walked: "DataFrame", settled: Settled, ends: "DataFrame"
 ) -> "DataFrame":
-    """What each of them did not get and which exists from its `low` on, with the last send of the
+    """What each of them did not get although it exists from its `low` on, with the last send of the
     first value that was seen there, as `sent`."""
     places = to_join_with(_where_to_look(doubtful, walked, ends))
     seen = settled.rows.where(placed()).withColumn("block", _block("offset"))
@@ -127,7 +128,7 @@ def _missing(
 
 
 def _where_to_look(doubtful: "DataFrame", walked: "DataFrame", ends: "DataFrame") -> "DataFrame":
-    """Stretches of offsets (`first` to `last`), once for each block that they touch."""
+    """Ranges of offsets (`first` to `last`), one row for each block that they touch."""
     who = doubtful.select(
         *KEY, F.col("process").alias("its_process"), "since", F.col("seq").alias("done"), "low"
     )

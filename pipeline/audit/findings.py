@@ -1,4 +1,4 @@
-"""One row for each finding, and the report made of them."""
+"""One row for each finding, and the report made from them."""
 
 from collections.abc import Iterable
 from functools import reduce
@@ -25,7 +25,7 @@ EVIDENCE: Final = {
     "time_ns": "bigint",
     "seq": "bigint",
 }
-"""What a finding may show; docs/spark.md says what it means for each anomaly."""
+"""The evidence a finding may show; docs/spark.md says what it means for each anomaly."""
 
 
 def finding(
@@ -58,7 +58,7 @@ def together(findings: Iterable[DataFrame]) -> DataFrame:
 
 
 def tallies(findings: DataFrame) -> dict[tuple[Anomaly, Verdict], Tally]:
-    """How often, and a few examples: those that stand first."""
+    """How often, and a few examples: the first in order."""
     alike = Window.partitionBy("anomaly", "verdict")
     first = alike.orderBy("topic", "partition", "file", "line", "detail")
     counted = findings.groupBy("anomaly", "verdict").count().collect()

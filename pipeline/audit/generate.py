@@ -1,8 +1,8 @@
-"""`python -m pipeline.audit.generate OUT`: a big history, with anomalies whose number is known.
+"""`python -m pipeline.audit.generate OUT`: a large history with a known number of anomalies.
 
-Clients send to every partition of one topic, and one reader of each partition polls all of it. The
-history is good but for what is planted. Plants do not touch each other (a *cell*, a run of messages
-that one process sent to one partition, holds at most one), so what a checker must count is the sum
+Clients send to every partition of one topic, and one reader per partition polls all of it. The
+history is correct except for what is planted. Plants do not affect each other (a *cell*, a run of
+messages that one process sent to one partition, has at most one), so a checker must count the sum
 of what each plant shows: `SHOWS`. The same arguments give the same history, byte by byte.
 """
 
@@ -24,26 +24,26 @@ from history.record import UNKNOWN, Key, Op, Outcome, Record
 CELL: Final = 100
 """Messages of one cell."""
 PLACE: Final = 40
-"""Where in its cell a plant is: not where a poll begins."""
+"""The index of a plant in its cell; no poll begins there."""
 POLL: Final = 50
-"""Messages that come with one poll."""
+"""Messages per poll."""
 STEP_NS: Final = 1000
-"""From one send to the next of the same partition."""
+"""Time between two sends to the same partition."""
 BEGINNING_NS: Final = 1_000_000_000
 TOPIC: Final = "orders"
 CELLS_A_WRITE: Final = 200
 
 
 class Plant(StrEnum):
-    """What is wrong with a cell."""
+    """The fault in a cell."""
 
-    LOST = "lost"  # acknowledged, and the reader jumps over it
+    LOST = "lost"  # acknowledged, but the reader skips it
     STORED_TWICE = "stored-twice"
     READ_TWICE = "read-twice"
     SWAPPED = "swapped"  # two sends of one process: the later one has the lower offset
-    PHANTOM = "phantom"  # nobody sent it
-    REFUSED = "refused"  # its send failed, and yet it is there
-    UNKNOWN = "unknown"  # nobody knew, and it is there: no anomaly, but told
+    PHANTOM = "phantom"  # never sent
+    REFUSED = "refused"  # its send failed, but it is in the log
+    UNKNOWN = "unknown"  # its outcome is unknown, and it is in the log: no anomaly, but reported
 
 
 SHOWS: Final[Mapping[Plant, tuple[Anomaly, ...]]] = {
@@ -55,8 +55,8 @@ SHOWS: Final[Mapping[Plant, tuple[Anomaly, ...]]] = {
     Plant.REFUSED: (Anomaly.G1A,),
     Plant.UNKNOWN: (Anomaly.RECOVERED,),
 }
-"""How often a checker finds what, for each plant; `lost-middle` and `realtime-lag` are once for
-each partition that has them."""
+"""How often a checker finds each anomaly, for each plant; `lost-middle` and `realtime-lag` count
+once for each partition that has them."""
 
 
 class Cell(NamedTuple):
@@ -66,7 +66,7 @@ class Cell(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class Shape:
-    """How much of what."""
+    """The amounts."""
 
     records: int = 10_000_000
     partitions: int = 12
@@ -82,7 +82,7 @@ class Shape:
         return -(-self.records // (2 * CELL * self.partitions))
 
     def planted(self) -> dict[Cell, Plant]:
-        """Which cells hold what.
+        """The plant of each cell that has one.
 
         Raises:
             ValueError: there are more plants than cells.
@@ -90,7 +90,7 @@ class Shape:
         kinds = [kind for kind in Plant for _ in range(self.plants)]
         cells = self.rounds * self.partitions
         if len(kinds) > cells:
-            raise ValueError(f"{len(kinds)} plants need as many cells, and there are {cells}")
+            raise ValueError(f"{len(kinds)} plants need as many cells, but there are {cells}")
         places = random.Random(self.seed).sample(range(cells), len(kinds))
         return {
             Cell(place % self.partitions, place // self.partitions): kind
@@ -98,7 +98,7 @@ class Shape:
         }
 
     def expected(self) -> dict[Anomaly, int]:
-        """What a checker must count; not the mere reports of lag."""
+        """What a checker must count, without mere reports of lag."""
         planted = self.planted()
         counts = Counter(anomaly for kind in planted.values() for anomaly in SHOWS[kind])
         counts[Anomaly.LOST_MIDDLE] = len(
@@ -108,7 +108,7 @@ class Shape:
 
 
 def history(shape: Shape, planted: Mapping[Cell, Plant]) -> Iterator[list[Record]]:
-    """The records, cell by cell; those of a process in the order in which it did things."""
+    """The records, cell by cell; each process's records in the order in which it acted."""
     ends = [0] * shape.partitions
     for partition in range(shape.partitions):
         reader = _reader(shape, partition)
@@ -136,7 +136,7 @@ def _time_ns(round_number: int, message: int) -> int:
 
 
 def _cell(shape: Shape, cell: Cell, offset: int, plant: Plant | None) -> tuple[list[Record], int]:
-    """The cell's records, and the offset that follows it."""
+    """The cell's records, and the next offset after them."""
     key = Key(TOPIC, cell.partition)
     producer = f"producer-{cell.round % shape.producers}"
     numbers = range(cell.round * CELL, (cell.round + 1) * CELL)
@@ -176,7 +176,7 @@ def _cell(shape: Shape, cell: Cell, offset: int, plant: Plant | None) -> tuple[l
 
 
 def line_of(record: Record) -> str:
-    """What `history.jsonl.line_of` writes, in a fifth of the time: nothing here needs escaping."""
+    """As `history.jsonl.line_of`, in a fifth of the time: nothing here needs escaping."""
     value = "" if record.value is None else f'"value":"{record.value}",'
     offset = "" if record.offset == UNKNOWN else f'"offset":{record.offset},'
     began = f',"began_ns":{record.began_ns}' if record.began_ns else ""
@@ -189,7 +189,7 @@ def line_of(record: Record) -> str:
 
 
 def write_lines(shape: Shape, path: Path) -> int:
-    """The number of records written."""
+    """Write it as JSON lines; returns the number of records."""
     written = 0
     with path.open("w", encoding="ascii") as file:
         for records in history(shape, shape.planted()):
@@ -199,7 +199,7 @@ def write_lines(shape: Shape, path: Path) -> int:
 
 
 def write_parquet(shape: Shape, path: Path) -> int:
-    """The number of records written."""
+    """Write it as parquet; returns the number of records."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -228,7 +228,7 @@ def write_parquet(shape: Shape, path: Path) -> int:
 
 
 def _several(cells: Iterator[list[Record]]) -> Iterator[list[Record]]:
-    """Many cells at once: a row group of a few rows is slow to read."""
+    """Many cells at once: small row groups are slow to read."""
     gathered: list[Record] = []
     for count, records in enumerate(cells, start=1):
         gathered += records
@@ -240,7 +240,7 @@ def _several(cells: Iterator[list[Record]]) -> Iterator[list[Record]]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write it, and print what a checker must count, as JSON."""
+    """Write a history, and print what a checker must count, as JSON."""
     shape = Shape()
     parser = argparse.ArgumentParser(prog="pipeline.audit.generate", description=__doc__)
     parser.add_argument("out", type=Path, help="X.jsonl or X.parquet")

@@ -1,8 +1,8 @@
-"""When was the cluster well again? As a table, which rows are joined with by their time.
+"""The periods in which the cluster was healthy: a table to join rows with by time.
 
-Time is cut into stretches of trouble and of calm, and again into slices of equal length: a row
-finds its slice by a division, and in it the one stretch that holds its time. A join by range alone
-would compare every row with every stretch.
+Time is cut into stretches of trouble and of health, and again into slices of equal length: a row
+finds its slice by a division, and within it the one stretch that contains its time. A join by range
+alone would compare every row with every stretch.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _SCHEMA: Final = "slice long, from_ns long, to_ns long, healed_ns long"
 
 @attrs.frozen
 class HealthyPeriods:
-    """Tells of a time when the cluster was last healed before it; nothing, while it is hurt."""
+    """For a time, when the cluster was last healed before it; null during a fault."""
 
     table: "DataFrame | None"
     first_ns: int = 0
@@ -41,7 +41,7 @@ class HealthyPeriods:
         return cls(spark.createDataFrame(rows, _SCHEMA), first_ns, last_ns, slice_ns)
 
     def looked_up(self, rows: "DataFrame", time: str) -> "DataFrame":
-        """With `healed_ns` for the time in that column: 0 before any fault, null in one."""
+        """Adds `healed_ns` for the time in this column: 0 before any fault, null during one."""
         if self.table is None:
             return rows.withColumn("healed_ns", F.lit(0).cast("long"))
         within = F.greatest(F.lit(self.first_ns), F.least(F.lit(self.last_ns), F.col(time)))
@@ -59,7 +59,8 @@ def slices(
 ) -> Iterator[tuple[int, int, int, int | None]]:
     """Each stretch in each slice that it touches: (slice, from, to, when it was healed).
 
-    Whatever is before `first_ns` is in the first slice, whatever is after `last_ns` in the last."""
+    Times before `first_ns` belong to the first slice, times after `last_ns` to the last.
+    """
     ends: list[int] = [int(one.begin_ns or 0) for one in stretches[1:]]
     bounds = [-TIME_MAX, *ends, TIME_MAX + 1]
     for (begin, end), stretch in zip(pairwise(bounds), stretches, strict=True):

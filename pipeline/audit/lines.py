@@ -1,10 +1,10 @@
-"""Lines of text -> columns, as strictly as `history.jsonl` does it, without a line of Python each.
+"""Lines of text -> columns, as strictly as `history.jsonl`, without running Python for each line.
 
-Spark's own parser is lenient: it takes `"7"` for a 7 and overlooks a field that no record has. So a
-line is parsed by Spark only where a regular expression has said that it is an object of the known
-fields with values of their types, and what it then says makes sense (`history.record.problem`, as a
-condition). Every other line is *strange*: kept as it is, to be judged by `history.jsonl.record_of`.
-Strange lines are mostly no records; a few are, in ways that only Python's parser reads.
+Spark's own parser is lenient: it takes `"7"` for a 7 and ignores unknown fields. So Spark parses a
+line only if a regular expression has matched it as an object of the known fields with values of
+their types, and if the result makes sense (`history.record.problem`, as a condition). Every other
+line is *strange*: it is kept as it is and judged by `history.jsonl.record_of`. Most strange lines
+are not records; a few are, in ways that only Python's parser reads.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 ESCAPED_BYTES_MAX: Final = 64 * 1024
-"""Of a line with a backslash: a longer one is strange, since the expression costs a stack."""
+"""Of a line with a backslash: a longer one is strange, because the expression recurses on it."""
 
 _BLANK: Final = r"[ \t\r]*+"
-_NUMBER: Final = r"(?:-?(?:[1-8][0-9]{18}|[1-9][0-9]{0,17}|0))"  # the longest first: no way back
+_NUMBER: Final = r"(?:-?(?:[1-8][0-9]{18}|[1-9][0-9]{0,17}|0))"  # longest first: no backtracking
 _PLAIN: Final = r'"[^"\\\x00-\x1f]*+"'
 _ESCAPE: Final = (
     r'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}'
@@ -36,7 +36,7 @@ _AS_TEXT: Final = (
 
 
 def _a_record(text: str) -> str:
-    """The expression for an object of a record's fields, where strings match `text`."""
+    """The expression for an object with a record's fields, in which strings match `text`."""
     colon = f"{_BLANK}:{_BLANK}"
     key = rf"\[{_BLANK}{text}{_BLANK},{_BLANK}{_NUMBER}{_BLANK}\]"
     fields = [
@@ -51,7 +51,7 @@ def _a_record(text: str) -> str:
 
 
 def parsed(lines: "DataFrame") -> "DataFrame":
-    """Of a column `line` (and others, which are kept): a record's columns, and `strange`."""
+    """From a column `line` (others are kept): a record's columns, and `strange`."""
     line, size = F.col("line"), F.octet_length("line")
     escaped = (F.instr("line", "\\") > 0) & (size < ESCAPED_BYTES_MAX)
     looks = (
@@ -78,7 +78,7 @@ def parsed(lines: "DataFrame") -> "DataFrame":
 
 
 def completed(written: "DataFrame") -> "DataFrame":
-    """What is not there gets what it then means; `raw`, where a row makes no sense, is `strange`.
+    """Missing values get their defaults; `raw` becomes `strange` if a row makes no sense.
 
     The columns are those of a record, null where nothing was written, in the types of the format.
     """
@@ -103,7 +103,7 @@ def _or(name: str, default: int) -> "Column":
 
 
 def _makes_sense() -> "Column":
-    """`history.record.problem`, of columns; and no number is too big to be reckoned with."""
+    """`history.record.problem` on columns; and no number is too large to compute with."""
     no_key = (F.col("topic") == NO_KEY.topic) & (F.col("partition") == NO_KEY.partition)
     with_value = [op for op, needs in NEEDS.items() if needs.value]
     with_offset = [op for op, needs in NEEDS.items() if needs.offset]

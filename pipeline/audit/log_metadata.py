@@ -1,7 +1,7 @@
 """The rules for what clients learn about a log without reading it: `history.places`, on Spark.
 
 Its ends may not go back; a consumer group gets back what it committed; replicas agree; an epoch has
-one master. (That an end is not below what is known is a rule of `order`.)
+one master. (That an end is not below a known record is a rule of `order`.)
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _FIRST: Final = Window.unboundedPreceding
 
 
 def findings(settled: Settled, options: Options) -> Iterator["DataFrame"]:
-    """Of what there is."""
+    """The findings of the rules whose operations the history has."""
     if settled.has(Op.EARLIEST, Op.LATEST):
         yield _ends_back(settled, options)
     if settled.has(Op.COMMITTED):
@@ -36,8 +36,8 @@ def findings(settled: Settled, options: Options) -> Iterator["DataFrame"]:
 
 
 def _ends_back(settled: Settled, options: Options) -> "DataFrame":
-    """Of two answers, of which one was there before the other was asked for, the second is not
-    lower: no answer above it was known before it was asked for."""
+    """If one answer was there before another was requested, the second is not lower: no higher
+    answer was known before it was requested."""
     highest_first = Window.partitionBy(*KEY, "op").orderBy("down")
     higher = highest_first.rangeBetween(_FIRST, -1)
     known_ns = F.min(nonzero("ended_ns")).over(higher)
@@ -47,7 +47,7 @@ def _ends_back(settled: Settled, options: Options) -> "DataFrame":
     )
     names = F.when(is_op(Op.EARLIEST), str(Op.EARLIEST)).otherwise(str(Op.LATEST))
     detail = F.format_string(
-        "%s: %s was told %d, and before it asked there was a higher answer",
+        "%s: %s was told %d, though a higher answer was known before it asked",
         *(names, "process", "offset"),
     )
     return finding(
@@ -62,8 +62,8 @@ def _ends_back(settled: Settled, options: Options) -> "DataFrame":
 
 
 def _committed_back(settled: Settled, options: Options) -> "DataFrame":
-    """What a group is told was committed by it, and not overwritten before it asked: no commit that
-    began after it had ended was acknowledged by then."""
+    """A group gets back an offset that it committed and that was not overwritten before it asked:
+    no commit that began after that one had ended was acknowledged by then."""
     error_ns = F.lit(options.clock_error_ns)
     commits = settled.every(Op.COMMIT)
     settles = outcome_is(Outcome.OK) & (F.col("ended_ns") != 0)

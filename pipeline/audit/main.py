@@ -1,6 +1,5 @@
-"""`python -m pipeline audit FILE...`: checks whether logs could have shown this to clients. At
-scale.
-"""
+"""`python -m pipeline audit FILE...`: checks whether logs could have shown this to clients, for
+histories of any size."""
 
 import argparse
 import json
@@ -17,12 +16,12 @@ if TYPE_CHECKING:
 
     from pipeline.audit.audit import Audited
 
-HELP: Final = "look for anomalies in a history of any size; exit with 1 where there is a bad one"
+HELP: Final = "look for anomalies in a history of any size; exit code 1 if there is a bad one"
 BAD: Final = 1
 
 
 def main(argv: Sequence[str]) -> int:
-    """0 where the history is clean; 1 where it is not, or is none."""
+    """Audit; returns 0 if the history is clean, 1 if it is not, or is not a history."""
     options = parser().parse_args(argv)
     spark = start("audit", options)
     try:
@@ -35,10 +34,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run(spark: "SparkSession", options: argparse.Namespace) -> int:
-    """The same in a session that is there.
+    """Audit in an existing session.
 
     Raises:
-        HistoryError: the files are no history.
+        HistoryError: the files are not a history.
     """
     from pipeline.audit.audit import audit
 
@@ -56,20 +55,20 @@ def parser() -> argparse.ArgumentParser:
         "files",
         nargs="+",
         metavar="FILE",
-        help="parts of one history (docs/history.md): JSON lines, or parquet where the name ends "
+        help="parts of one history (docs/history.md): JSON lines, or parquet if the name ends "
         "in .parquet; files, folders, patterns, or what Spark can read",
     )
     found.add_argument("--json", action="store_true", help="for programs")
     found.add_argument(
         "--output",
         metavar="DIR",
-        help="write tables DIR/findings and DIR/partitions, and DIR/report; replaces what is there",
+        help="write tables DIR/findings and DIR/partitions, and DIR/report; replaces existing ones",
     )
     found.add_argument(
         "--table",
         choices=("parquet", "json"),
         default="parquet",
-        help="what --output writes tables as (parquet)",
+        help="format of the tables of --output (parquet)",
     )
     found.add_argument(
         "--not-idempotent",
@@ -87,7 +86,7 @@ def parser() -> argparse.ArgumentParser:
         "--lag-ms-max",
         type=_not_negative,
         metavar="MS",
-        help="a reader that is longer behind, while there is no fault, is bad",
+        help="a reader that is further behind, while there is no fault, is bad",
     )
     add_session_options(found)
     return found
@@ -110,8 +109,8 @@ def promised(options: argparse.Namespace) -> Options:
 
 
 def write(spark: "SparkSession", found: "Audited", folder: str, table: str) -> None:
-    """Through Spark, which knows more places than this machine's disks. The report is written last:
-    where it is, the tables are whole."""
+    """Write through Spark, which knows more places than this machine's disks. The report is written
+    last: if it exists, the tables are complete."""
     report = spark.createDataFrame([(as_json(found.report.to_json()),)], "value string")
     empty = report.limit(0)
     empty.write.mode("overwrite").text(f"{folder}/report")

@@ -1,7 +1,7 @@
-"""Numbers for keys and processes, where millions of rows are sorted by them.
+"""Numbers for keys and processes, because millions of rows are sorted by them.
 
-A number is a hash of the name. That no two names of this history have one number is not likely but
-checked: names are few.
+A number is a hash of the name. That no two names of this history have the same number is not just
+likely but checked: names are few.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -20,10 +20,10 @@ SALTS: Final = range(8)
 @attrs.frozen(kw_only=True)
 class Names:
     profile: "DataFrame"
-    """Where all names are, and little else."""
+    """A table that has all names, and little else."""
     salt: int
     keys: int
-    """How many there are."""
+    """The number of keys."""
 
     @classmethod
     def of(cls, profile: "DataFrame") -> "Names":
@@ -40,16 +40,16 @@ class Names:
         raise AssertionError(f"in {len(SALTS)} ways two names have one hash of 64 bits")
 
     def log(self) -> "Column":
-        """Of a row with a key."""
+        """The number of a row's key."""
         return _hash(self.salt, *KEY)
 
     def shortened(self, rows: "DataFrame") -> "DataFrame":
-        """Numbers instead of names."""
+        """Replaces names by numbers."""
         numbers = {"log": self.log(), "actor": _hash(self.salt, "process")}
         return rows.withColumns(numbers).drop(*KEY, "process")
 
     def restored(self, rows: "DataFrame") -> "DataFrame":
-        """Names instead of numbers; of few rows."""
+        """Replaces numbers by names; for few rows."""
         logs = self.profile.select(*KEY).distinct().withColumn("log", self.log())
         named = rows.join(logs, "log").drop("log")
         if "actor" not in rows.columns:

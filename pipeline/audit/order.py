@@ -1,15 +1,17 @@
 """The rules for order, in two passes over everything that is at an offset.
 
-First along each log, from its end to its beginning. What was known before something began is a
-question about times: *was an offset not below this one known before then?* It is the same as: *is
-the least of the times at which this offset, or a higher one, was known before then?*, and that is a
-running minimum. So are the number of offsets above, and since when there was something above.
+The first pass goes along each log, from its end to its beginning. What was known before something
+began is a question about times: *was an offset not below this one known before then?* It is the
+same as: *is the least of the times at which this offset, or a higher one, was known before then?*,
+and that is a running minimum. So are the number of offsets above, and the time since which there
+was something above.
 
-Then along what each process did. A reader who came from offset a to offset b has skipped something
-where the log has more offsets above a than above b and b itself; no list of them is needed.
+The second pass goes along what each process did. A reader that moved from offset a to offset b has
+skipped something if the log has more offsets above a than above b plus b itself; no list of them is
+needed.
 
-Rows are kept only where they show an anomaly, or carry what the next rules need: where a reader was
-assigned, where it says that it is done, and how it stood at its last record.
+Rows are kept only if they show an anomaly, or carry what the next rules need: where a reader was
+assigned, where it says that it is done, and its state at its last record.
 """
 
 from collections.abc import Iterator
@@ -39,16 +41,16 @@ if TYPE_CHECKING:
 
 _READS: Final = (Op.POLL, Op.ASSIGN, Op.SUBSCRIBE, Op.DRAINED)
 _SPEAKS_OF_THE_NEXT: Final = (Op.ASSIGN, Op.DRAINED, Op.LATEST)
-"""Its offset is not one that it has seen; the one before is where it stands."""
+"""Their offset is not one that the reader has seen; it stands at the one before."""
 _FIRST: Final = Window.unboundedPreceding
 
 
 def walked(
     settled: Settled, ends: "DataFrame", calm: HealthyPeriods, options: Options, tasks: int
 ) -> "DataFrame":
-    """The rows that matter, with what is to be said of each.
+    """The rows that matter, with what the rules need to know of each.
 
-    `ends` has `log_start` per key; `tasks` is how many share the keys.
+    `ends` has `log_start` per key; `tasks` is the number of tasks that share the keys.
     """
     wanted = outcome_is(Outcome.OK) & (placed() | is_op(*_READS, Op.LATEST))
     every = settled.names.shortened(settled.rows.where(wanted))
@@ -64,9 +66,9 @@ def walked(
 
 
 def _along_each_log(rows: "DataFrame", options: Options) -> "DataFrame":
-    """Adds of each row: `above`, how many offsets exist above where it stands, and since when one
-    is known to (`above_ns`); what else was seen at its offset (`other_value`); and when an offset
-    that contradicts it was known, if that was before it began (`already_ns`)."""
+    """Adds to each row: `above`, how many offsets exist above its position, and since when one is
+    known to exist (`above_ns`); what else was seen at its offset (`other_value`); and when an
+    offset that contradicts it was known, if that was before it began (`already_ns`)."""
     asks = is_op(*_SPEAKS_OF_THE_NEXT) | (is_op(Op.POLL) & ~placed())
     stands = rows.withColumns(
         {"position": F.col("offset") - F.when(asks, 1).otherwise(0), "placed": placed()}
@@ -102,11 +104,12 @@ def _along_each_log(rows: "DataFrame", options: Options) -> "DataFrame":
 
 
 def _along_each_process(rows: "DataFrame") -> "DataFrame":
-    """Adds of each step: where the one before it stood (`came_from`), whether it went `back`, how
-    many offsets it `skipped`; whether it came `within` one poll, and to one who is `subscribed`.
+    """Adds to each step: where the one before it stood (`came_from`), whether it went `back`, how
+    many offsets it `skipped`; whether both are `within` one poll, and whether the reader is
+    `subscribed`.
 
-    Of each record of a reader: how many messages it has got (`got`), and how often it has gone back
-    (`backs`); its worst lag so far (`worst`), and whether the record is its last (`last`).
+    Adds to each record of a reader: how many messages it has got (`got`), how often it has gone
+    back (`backs`), its worst lag so far (`worst`), and whether the record is its last (`last`).
     """
     kind = F.when(is_op(*_READS), 0).when(is_op(Op.SEND), 1).otherwise(2)
     turn = F.when(is_op(Op.SEND), F.col("began_ns")).otherwise(F.col("seq"))
@@ -137,10 +140,10 @@ def _along_each_process(rows: "DataFrame") -> "DataFrame":
         }
     )
     here, began_ns = F.col("position"), F.col("began_ns")
-    between = F.col("came_above") - F.col("above") - 1  # of what retention removed: 0 - 0 - 1
+    between = F.col("came_above") - F.col("above") - 1  # if retention removed it: 0 - 0 - 1
     forward = poll & F.col("placed") & (here > F.col("came_from"))
     ends_a_poll = F.col("next_poll_ns").isNull() | (F.col("next_poll_ns") != began_ns)
-    since_ns = F.when(  # `greatest` would overlook what is null
+    since_ns = F.when(  # `greatest` would ignore nulls
         F.col("above_ns").isNotNull() & F.col("healed_ns").isNotNull(),
         F.greatest("above_ns", "healed_ns"),
     )
@@ -169,7 +172,7 @@ def _along_each_process(rows: "DataFrame") -> "DataFrame":
 
 
 def _something_to_tell() -> "Column":
-    """Of a step, or of the reader that takes it."""
+    """Whether a step, or the reader that takes it, has a finding."""
     return (
         F.col("other_value").isNotNull()
         | F.col("already_ns").isNotNull()
@@ -185,8 +188,8 @@ def _surely(condition: "Column") -> "Column":
 
 
 def findings(walked: "DataFrame", options: Options) -> Iterator["DataFrame"]:
-    """Of offsets with two values, of sends and answers that something contradicts, of steps back
-    and of steps too far; and how far readers were behind."""
+    """Offsets with two values, sends and answers that something contradicts, steps back, steps too
+    far, and how far readers were behind."""
     offset = F.col("position")
     detail = F.format_string("offset %d is %s and %s", offset, "other_value", "value")
     yield finding(
@@ -207,7 +210,7 @@ def findings(walked: "DataFrame", options: Options) -> Iterator["DataFrame"]:
 def _contradicted(rows: "DataFrame") -> Iterator["DataFrame"]:
     before_us = (F.col("began_ns") - F.col("already_ns")) / 1000
     detail = F.format_string(
-        "%s got offset %d, and one not below it was known %.1f us before it was sent",
+        "%s got offset %d, but one not below it was known %.1f us before it was sent",
         *("value", "position"),
         before_us,
     )
@@ -216,7 +219,7 @@ def _contradicted(rows: "DataFrame") -> Iterator["DataFrame"]:
     yield finding(sends, Anomaly.REALTIME_ORDER, detail, offset="position", **shown)
     end = F.col("position") + 1
     detail = F.format_string(
-        "%s was told that the end is %d, and a message at or above it was known %.1f us before it "
+        "%s was told that the end is %d, but a message at or above it was known %.1f us before it "
         "asked",
         *("process", end),
         before_us,
@@ -228,7 +231,7 @@ def _steps(rows: "DataFrame") -> Iterator["DataFrame"]:
     shown = {"process": "process", "value": "value", "offset": "position", "seq": "seq"}
     sends, polls = rows.where(is_op(Op.SEND)), rows.where(is_op(Op.POLL))
     detail = F.format_string(
-        "%s got offset %d for %s, and %d for one that it sent before",
+        "%s got offset %d for %s, but %d for one that it sent before",
         *("process", "position", "value", "came_from"),
     )
     yield finding(sends, Anomaly.NONMONOTONIC_SEND, detail, other_offset="came_from", **shown)

@@ -1,4 +1,4 @@
-"""The rules for trouble: who gets something done after it, and how much was done meanwhile."""
+"""The rules for faults: what processes get done after them, and during them."""
 
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def stuck(settled: Settled) -> "DataFrame | None":
-    """The processes that sent after the last healing and got nothing acknowledged after it; None
-    where nothing was ever healed."""
+    """The processes that sent after the last healing and got nothing acknowledged since; None if
+    nothing was ever healed."""
     healed_ns = settled.trouble.healed_ns()
     if not healed_ns:
         return None

@@ -1,7 +1,7 @@
-"""What there is in a history, and every operation once: `history.record.settle`, on Spark.
+"""What a history contains, and every operation once: `history.record.settle`, on Spark.
 
-Most of a history are records that stand on their own. Only a name (operation, process, key, value)
-that was begun, and of which no later record tells an outcome, makes one more: unknown.
+Most records of a history stand on their own. Only a name (operation, process, key, value) that was
+begun, and for which no later record has an outcome, adds a record: unknown.
 """
 
 from collections import Counter
@@ -31,40 +31,40 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MARKS_MAX: Final = 100_000
-"""Records of faults and heals: they are looked at in one place."""
+"""Records of faults and heals: they are collected in one place."""
 _BULK: Final = frozenset({Op.SEND, Op.POLL})
 
 
 @attrs.frozen(kw_only=True)
 class Settled:
-    """A history whose operations have their outcomes, and what is in it."""
+    """A history whose operations have their outcomes, and what it contains."""
 
     rows: "DataFrame"
     """Records with an outcome of their own."""
     rare: "DataFrame"
     """Those of them that are neither sends nor polls, computed: a small part of most histories."""
     pending: "DataFrame | None"
-    """What was begun and never ended, as unknown; None where nothing was begun."""
+    """Operations that never ended, as unknown; None if none was begun."""
     profile: "DataFrame"
     """Per key, process, operation and outcome: `records`; those with a value (`messages`), their
-    least and greatest offset (`lowest`, `highest`); the greatest of all (`farthest`)."""
+    lowest and highest offset (`lowest`, `highest`); the highest of all (`farthest`)."""
     names: Names
     counts: Counter[tuple[Op, Outcome]]
     """Without what is pending."""
     unfinished: Counter[Op]
-    """What is pending, by operation."""
+    """Pending operations, by kind."""
     trouble: Trouble
 
     def has(self, *ops: Op) -> bool:
-        """Whether any went well."""
+        """Whether any of these operations succeeded."""
         return any(self.counts[op, Outcome.OK] for op in ops)
 
     def of_op(self, *ops: Op) -> "DataFrame":
-        """Those that went well."""
+        """The rows of these operations that succeeded."""
         return of_op(self.rare if _BULK.isdisjoint(ops) else self.rows, *ops)
 
     def every(self, op: Op) -> "DataFrame":
-        """All of it, whatever became of it."""
+        """All rows of the operation, whatever its outcome."""
         found = (self.rows if op in _BULK else self.rare).where(is_op(op))
         if self.pending is None or not self.unfinished[op]:
             return found
@@ -81,8 +81,10 @@ class Settled:
 
 
 def settled(history: "DataFrame", names: str) -> Settled:
-    """Raises:
-    HistoryError: there is nothing in it (in the files of these names) to be judged.
+    """Settle a history.
+
+    Raises:
+        HistoryError: it has nothing (in the files of these names) that can be judged.
     """
     profile = computed(
         history.groupBy(*KEY, "process", "op", "outcome").agg(
@@ -117,7 +119,7 @@ def settled(history: "DataFrame", names: str) -> Settled:
 
 
 def _pending(history: "DataFrame", begun: list[Op]) -> "DataFrame":
-    """The last record of each name that was begun, if it says that it begins."""
+    """The last record of each name that was begun, if that record is the beginning."""
     last = (
         history.where(is_op(*begun))
         .groupBy("op", "process", *KEY, "value")
@@ -139,8 +141,10 @@ def _pending(history: "DataFrame", begun: list[Op]) -> "DataFrame":
 
 
 def _trouble(history: "DataFrame", marks: int) -> Trouble:
-    """Raises:
-    HistoryError: there are more than MARKS_MAX marks.
+    """When the cluster was hurt, and healed.
+
+    Raises:
+        HistoryError: there are more than MARKS_MAX marks.
     """
     if marks > MARKS_MAX:
         raise HistoryError(f"{marks:,} faults and heals; an audit takes {MARKS_MAX:,}")
@@ -156,8 +160,8 @@ def _trouble(history: "DataFrame", marks: int) -> Trouble:
 
 
 def ends_of_keys(profile: "DataFrame") -> "DataFrame":
-    """Per key: `log_start` (what is below was removed in order), what was polled of it, and the
-    offset that is known to exist (`top`)."""
+    """Per key: `log_start` (records below it were removed by retention), what was polled of it, and
+    the highest offset known to exist (`top`)."""
     ok = outcome_is(Outcome.OK)
     read, told = is_op(Op.POLL) & ok, is_op(Op.EARLIEST) & ok
     placed = is_op(Op.POLL, Op.SEND) & ok

@@ -1,8 +1,8 @@
 """Files -> the rows of one history, each with its place.
 
-Spark reads a file in blocks, at once and in any order; within a block rows come in the order of the
-file. So a row carries its block and a number that rises, and a first pass counts each block's rows:
-that gives every line its number. The same pass finds the lines that are no records.
+Spark reads a file in blocks, concurrently and in any order; within a block rows come in the order
+of the file. So a row carries its block and an increasing number, and a first pass counts each
+block's rows: that gives every line its number. The same pass finds the lines that are not records.
 """
 
 import json
@@ -30,10 +30,10 @@ FILES_MAX: Final = 10_000
 BLOCKS_MAX: Final = 100_000
 """Pieces in which Spark reads the files, of 128 MiB each."""
 STRANGE_MAX: Final = 1000
-"""Lines that are records to Python alone; of more a history is refused."""
+"""Lines that only Python's parser takes for records; a history with more is refused."""
 PARQUET: Final = ".parquet"
 TASK_BITS: Final = 33
-"""Numbers of `monotonically_increasing_id` have that of their task above these bits."""
+"""Numbers of `monotonically_increasing_id` have the number of their task above these bits."""
 _COLUMNS: Final = {
     "op": "string",
     "process": "string",
@@ -45,18 +45,18 @@ _COLUMNS: Final = {
     "began_ns": "bigint",
     "ended_ns": "bigint",
 }
-"""Of a table; `key`, with `topic` and `partition` in it, may stand for the two."""
+"""The columns of a table; `key`, with `topic` and `partition` in it, may replace the two."""
 _INTEGERS: Final = frozenset({"tinyint", "smallint", "int"})
 
 
 class File(NamedTuple):
-    """As Spark names it: a URI."""
+    """A file by Spark's name for it: a URI."""
 
     uri: str
 
     @property
     def path(self) -> str:
-        """What can be opened; a file of another scheme keeps it."""
+        """A path that can be opened; a URI of another scheme stays a URI."""
         parts = urlsplit(self.uri)
         plain = unquote(parts.path)
         return plain if parts.scheme == "file" else f"{parts.scheme}://{parts.netloc}{plain}"
@@ -77,13 +77,13 @@ class Rows:
 
 
 def read(spark: "SparkSession", paths: Sequence[str], held: ExitStack) -> Rows:
-    """The rows of these files, folders and patterns: parquet where the name ends so, else lines.
+    """The rows of these files, folders and patterns: parquet if the name ends so, else lines.
 
-    What is kept of them is let go with `held`, when the rows are needed no more. Else the next
-    reader in this session would be given it for files of the same names, whatever is in them then.
+    Cached data is released with `held`, once the rows are no longer needed. Otherwise the next
+    reader in this session would get it for files of the same names, whatever they contain by then.
 
     Raises:
-        HistoryError: one is not there, or is no history; a line that is no record is named.
+        HistoryError: one is missing or not a history; names the first line that is not a record.
     """
     files = _listed(spark, paths)
     parts = []
@@ -113,7 +113,7 @@ def _listed(spark: "SparkSession", paths: Sequence[str]) -> tuple[File, ...]:
             raise HistoryError(f"{path} cannot be read: {error.getCondition()}") from error
         found += sorted(map(File, uris))
     if len(found) > FILES_MAX:
-        raise HistoryError(f"{len(found):,} files, and at most {FILES_MAX:,} are one history")
+        raise HistoryError(f"{len(found):,} files: one history has at most {FILES_MAX:,}")
     twice = sorted({file.path for file in found if found.count(file) > 1})
     if twice:
         raise HistoryError(f"{twice[0]} is given twice")
@@ -123,7 +123,7 @@ def _listed(spark: "SparkSession", paths: Sequence[str]) -> tuple[File, ...]:
 
 
 def _as_given(path: str) -> str:
-    """A name that is there means itself, whatever is in it; else it may be a pattern."""
+    """A path that exists means itself, whatever characters it has; else it may be a pattern."""
     return _literally(path) if Path(path).exists() else path
 
 
@@ -146,7 +146,7 @@ class _Block(NamedTuple):
     path: str
     start: int
     first: int
-    """The number that Spark gave to its first line; the next have the next numbers."""
+    """The number that Spark gave to its first line; the next lines have the next numbers."""
     rows: int
     strange: int
 
@@ -170,7 +170,9 @@ def _of_lines(
     )
     blocks = sorted(_Block(*row) for row in counted.limit(BLOCKS_MAX + 1).collect())
     if len(blocks) > BLOCKS_MAX:
-        raise HistoryError(f"more than {BLOCKS_MAX:,} blocks of files are more than one history")
+        raise HistoryError(
+            f"the files have more than {BLOCKS_MAX:,} blocks: too many for one history"
+        )
     places = spark.createDataFrame(
         list(_places(blocks, numbers)), "task long, first long, after long, base long"
     )
@@ -189,8 +191,8 @@ def _of_lines(
 def _places(
     blocks: Sequence[_Block], numbers: Mapping[str, int]
 ) -> Iterator[tuple[int, int, int, int]]:
-    """For each block: its task, its first number and the one after its last, and what makes a seq
-    of a number. `blocks` are sorted."""
+    """For each block: its task, its first number, the number after its last, and what to add to a
+    number to get a seq. `blocks` are sorted."""
     path, lines = "", 0
     for block in blocks:
         if block.path != path:
@@ -256,8 +258,8 @@ def _judged(spark: "SparkSession", every: "DataFrame", files: Sequence[File]) ->
     """The strange lines that are records after all.
 
     Raises:
-        HistoryError: the first of them that is none, as `history.jsonl` has it; or there are more
-            than STRANGE_MAX before it.
+        HistoryError: for the first one that is not, as `history.jsonl` reports it; or if more than
+            STRANGE_MAX come before it.
     """
     strange = every.where(F.col("strange").isNotNull()).select("seq", "strange").orderBy("seq")
     rows = []
@@ -268,7 +270,7 @@ def _judged(spark: "SparkSession", every: "DataFrame", files: Sequence[File]) ->
         ]
     if len(rows) > STRANGE_MAX:
         raise HistoryError(
-            f"more than {STRANGE_MAX:,} lines are records only to Python's parser of JSON: "
+            f"more than {STRANGE_MAX:,} lines are records only for Python's JSON parser: "
             "write them as `history.jsonl.line_of` does"
         )
     return spark.createDataFrame(rows, SCHEMA)
@@ -283,7 +285,7 @@ def _judge(seq: int, raw: bytes, files: Sequence[File]) -> Record:
 
 
 def _line_of_row(raw: bytes) -> bytes:
-    """A row of a table as the line that says the same."""
+    """A row of a table as the equivalent line."""
     fields: dict[str, Any] = json.loads(raw)
     if "topic" in fields or "partition" in fields:
         fields["key"] = [fields.pop("topic", None), fields.pop("partition", None)]
@@ -295,7 +297,7 @@ def _row_of(record: Record, seq: int, files: Sequence[File]) -> tuple[Any, ...]:
     numbers = (record.offset, record.began_ns, record.ended_ns)
     if max(map(abs, numbers)) > TIME_MAX or abs(record.key.partition) >= 1 << 63:
         raise HistoryError(
-            f"{file.name}:{number}: a number is beyond what the audit reckons with ({TIME_MAX:,})"
+            f"{file.name}:{number}: a number is beyond the range of the audit ({TIME_MAX:,})"
         )
     try:
         "".join((record.process, record.key.topic, record.value or "")).encode()
@@ -315,5 +317,5 @@ def _row_of(record: Record, seq: int, files: Sequence[File]) -> tuple[Any, ...]:
 
 
 def place_of(seq: int, files: Sequence[File]) -> tuple[File, int]:
-    """The file and the line, from 1."""
+    """The file, and the line's number from 1."""
     return files[seq >> LINE_BITS], seq & ((1 << LINE_BITS) - 1)

@@ -1,7 +1,7 @@
-"""The rules for what was sent: what became of each value.
+"""The rules for what was sent: the fate of each value.
 
 Nearly every value is sent once, acknowledged, and read at one offset. Sums over all values (which
-need neither order nor lists) find the others; only of those all records are gathered and judged.
+need neither order nor lists) find the others; only for those are all records gathered and judged.
 """
 
 from collections.abc import Iterator
@@ -37,9 +37,9 @@ _PART: Final = {
 
 
 def judged(settled: Settled, ends: "DataFrame") -> "DataFrame":
-    """The values of which there is something to say, with all that is known of each.
+    """The values that have a finding, with all that is known of each.
 
-    `fate` is the anomaly, if what became of it is one; `again` lists the sends after its first, and
+    `fate` is the anomaly, if the value's fate is one; `again` lists the sends after its first, and
     `elsewhere` the offsets after the first at which it was seen.
     """
     polls = of_op(settled.rows, Op.POLL).where(F.col("value").isNotNull())
@@ -92,7 +92,7 @@ def _of_note(records: "DataFrame", ends: "DataFrame") -> "DataFrame":
 
 
 def _fate() -> "Column":
-    """`history.sends`: of the last send of the value, and whether anybody has read it."""
+    """`history.sends`: of the last send of the value, and whether any reader has read it."""
     polled, offset = F.col("polled"), F.col("send.offset")
 
     def was(outcome: Outcome) -> "Column":
@@ -168,7 +168,7 @@ def _fates(judged: "DataFrame") -> Iterator["DataFrame"]:
 
 
 def _lost_parts(judged: "DataFrame") -> "DataFrame":
-    """Once for each part of each key's log."""
+    """One row for each part of each key's log."""
     lost = judged.where(F.col("fate").isin(str(Anomaly.LOST_WRITE), str(Anomaly.UNSEEN)))
     offset = F.col("send.offset")
     part = (

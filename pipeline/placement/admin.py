@@ -1,10 +1,10 @@
 """Requests to the nodes' HTTP side from outside: to the first node that answers.
 
 It listens on loopback only (`listen.http`), so only users who may log in to a node's machine reach
-it: run this there, or forward a port by `ssh -L` (docs/spark.md). Any node will do: all of them
+it: run this there, or forward a port with `ssh -L` (docs/spark.md). Any node will do: all nodes
 know the registry, and a change is a proposal on its log.
 
-`http.client` and not `urllib`: a proxy from the environment must not be used on loopback.
+`http.client` instead of `urllib`: a proxy from the environment must not be used on loopback.
 """
 
 import http.client
@@ -23,11 +23,11 @@ DEFAULT_PORT: Final = 8092
 
 
 class AdminError(RuntimeError):
-    """No node has done what was asked; the message has all of their reasons."""
+    """No node has carried out the request; the message has the reason of each."""
 
 
 class RefusedError(AdminError):
-    """A node has said no, so the others would: `status` is HTTP's."""
+    """A node has refused, so the others would too: `status` is HTTP's."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -44,10 +44,10 @@ class Endpoint:
 
 
 def endpoints_of(text: str) -> tuple[Endpoint, ...]:
-    """`host:port,host:port`; the usual port where none is named.
+    """Parse `host:port,host:port`, with the default port if none is named.
 
     Raises:
-        ValueError: if it is not like that.
+        ValueError: if the text is not like that.
     """
     found = []
     for part in filter(None, map(str.strip, text.split(","))):
@@ -68,15 +68,16 @@ class Nodes:
         self._endpoints = list(endpoints)
 
     def get(self, path: str) -> Any:  # noqa: ANN401 # JSON
-        """
+        """GET from the first node that answers.
+
         Raises:
-            RefusedError: a node says no.
-            AdminError: none answers.
+            RefusedError: a node refuses.
+            AdminError: no node answers.
         """
         return self._ask("GET", path, None)
 
     def post(self, path: str, body: object) -> Any:  # noqa: ANN401 # JSON
-        """The same; should the answer of one node be lost, the next is asked for the same."""
+        """POST likewise; if the answer of one node is lost, the next node gets the same request."""
         return self._ask("POST", path, json.dumps(body).encode())
 
     def _ask(self, method: str, path: str, body: bytes | None) -> Any:  # noqa: ANN401 # JSON
@@ -117,7 +118,7 @@ def _exchange(endpoint: Endpoint, method: str, path: str, body: bytes | None) ->
 
 
 def _said(answer: bytes) -> str:
-    """The reason in an answer that is no success."""
+    """The reason in an answer that is not a success."""
     text = answer.decode(errors="replace").strip()
     try:
         value = json.loads(text)

@@ -2,25 +2,25 @@
 
     reports -> a group's work in each time window -> its work over the past -> its weight
 
-A *time window* is a minute, a new one begins every half minute, all by the reports' own time. What
-a group did a second in it is the sum of what its masters did for it, by the time they tell of: a
-master that moved in between has left a part of it with either node, and a report that was lost
-leaves the mean of the others. A window that is told of for less than half of its time says nothing.
+A *time window* is a minute; a new one begins every half minute, all by the reports' own time. A
+group's work per second in a window is the sum of what its masters did for it, by the time that
+their reports cover: a master that moved meanwhile left a part of it with each node, and a lost
+report leaves the mean of the others. A window of which reports cover less than half says nothing.
 
-A group's cost is its *work* (requests and bytes) as a part of everybody's, times what everybody
-cost. The CPU time that a report tells for a group will not do: it is all that its node spent, on
-what it follows, too, shared out to what it is master of. A group would seem heavy because it is
-alone on its node, and light again where it is moved to.
+A group's cost is its *work* (requests and bytes) as a share of all groups' work, times the cost of
+all groups. The CPU time that a report has for a group will not do: a report shares out all the CPU
+time of its node, also that of groups it only follows, over the groups it is master of. A group
+would seem heavy because it is alone on its node, and light again after it moves.
 
-What stands for the past (`Measure`) is their mean over the past ten minutes. A percentile is
-what one takes to have room for peaks, and it was tried: where loads burst, it moves more groups
-than the mean does and leaves the nodes no more even, since weights are shares of a whole, and the
-peaks of different groups do not coincide (figures: docs/spark.md, "Placement").
+What stands for the past (`Measure`) is the mean over the past ten minutes. A percentile leaves room
+for peaks, and was tried: under bursty loads it moves more groups than the mean does and leaves the
+nodes no more even, since weights are shares of a whole, and the peaks of different groups do not
+coincide (figures: docs/spark.md, "Placement").
 
 Weights are those of the built-in estimator (`balancer.registry.load.relative`): the same floor, the
-same thousandths. They are *as of* the end of the newest time window that nothing can be added to,
-which is their version in the registry: it is the same whenever, wherever and how often it is
-computed, and by the clocks of the nodes, who judge its age.
+same thousandths. They are *as of* the end of the newest closed time window, which is their version
+in the registry. That is the same whenever, wherever and how often it is computed, and it is by the
+clocks of the nodes, which judge its age.
 """
 
 import math
@@ -45,7 +45,7 @@ from paxos.ids import GroupId
 COVERED_PERCENT: Final = 50
 """The share of a time window that reports must cover."""
 AHEAD_MS_MAX: Final = 60_000
-"""A report so far ahead of our clock would make all others late: it is passed over."""
+"""A report this far ahead of our clock would make all others late: it is skipped."""
 MEAN: Final = "mean"
 MALFORMED: Final = "malformed"
 UNKNOWN_VERSION: Final = "unknown_version"
@@ -53,8 +53,8 @@ AHEAD: Final = "ahead"
 DUPLICATE: Final = "duplicate"
 LATE: Final = "late"
 FAULTS: Final = (MALFORMED, UNKNOWN_VERSION, AHEAD)
-"""Why a record of the topic is passed over: no report, one of a newer node, one by a clock that is
-wrong by more than a minute."""
+"""Why a record of the topic is skipped: it is not a report, it is from a newer node, or its clock
+is wrong by more than a minute."""
 
 
 @attrs.frozen(kw_only=True)
@@ -63,12 +63,12 @@ class Timing:
 
     window_s: int = 60
     slide_s: int = 30
-    """From one time window's begin to the next one's; weights are computed so often."""
+    """From one time window's beginning to the next one's; weights are computed this often."""
     past_s: int = 600
     """A group's cost is computed from the time windows that ended within this time."""
     lateness_s: int = 20
-    """A time window is closed when a report has come from so long after its end; a report that is
-    older than the newest by more is too late."""
+    """A time window closes when a report arrives from this long after its end; a report older than
+    the newest by more is too late."""
 
     def __attrs_post_init__(self) -> None:
         if not 0 < self.slide_s <= self.window_s <= self.past_s or self.lateness_s < 0:
@@ -85,13 +85,13 @@ class Measure:
 
     def __attrs_post_init__(self) -> None:
         if self.percent is not None and not 0 <= self.percent <= 100:
-            raise ValueError(f"a percentile is of 0 to 100, not {self.percent}")
+            raise ValueError(f"a percentile is from 0 to 100, not {self.percent}")
 
     def __str__(self) -> str:
         return MEAN if self.percent is None else f"p{self.percent:g}"
 
     def of(self, costs: Collection[float]) -> float:
-        """Between two costs a percentile is interpolated, as Spark's `percentile` does it."""
+        """A percentile between two costs is interpolated, as by Spark's `percentile`."""
         if self.percent is None:
             return sum(costs) / len(costs)
         ordered = sorted(costs)
@@ -101,10 +101,10 @@ class Measure:
 
 
 def measure_of(text: str) -> Measure:
-    """`mean`, or a percentile like `p95`.
+    """Parse `mean`, or a percentile like `p95`.
 
     Raises:
-        ValueError: if it is neither.
+        ValueError: if the text is neither.
     """
     if text == MEAN:
         return Measure()
@@ -119,17 +119,17 @@ class Rules:
     """When there is too little to publish anything."""
 
     windows_min: int = 3
-    """What is known of fewer time windows is not believed."""
+    """Costs from fewer time windows are not used."""
     stale_s_max: int = 120
     """Weights as of longer ago are not published."""
 
 
 class GroupCost(NamedTuple):
-    """What stands for a group's past, a second, by so many time windows."""
+    """A group's cost per second over the past, from this many time windows."""
 
     group: GroupId
     work: float
-    """`balancer.registry.load.work`: the measure of it."""
+    """`balancer.registry.load.work`, by the measure."""
     cost_us: float
     """`balancer.registry.load.cost_us`: the mean of what its masters reported."""
     windows: int
@@ -137,13 +137,13 @@ class GroupCost(NamedTuple):
 
 @attrs.frozen
 class Weighed:
-    """What there is to publish."""
+    """Weights to publish."""
 
     as_of_ms: int
     weights: Mapping[GroupId, int]
     """One for every group of the registry."""
     unknown: tuple[GroupId, ...]
-    """Those that too little is known of: they weigh an average group."""
+    """The groups of which too little is known: they get the weight of an average group."""
 
 
 @attrs.frozen
@@ -155,7 +155,7 @@ class Nothing:
 
 @attrs.define
 class Tally:
-    """Records of the load topic, and how many were passed over for which reason."""
+    """Records of the load topic, and how many were skipped for which reason."""
 
     records: int = 0
     passed_over: Counter[str] = attrs.Factory(Counter)
@@ -168,7 +168,7 @@ class Tally:
 
 
 def reports_in(values: Iterable[bytes | None], now_ms: int) -> tuple[list[LoadReport], Tally]:
-    """The reports among these values of records, each once."""
+    """The reports among the values of these records, each once."""
     tally = Tally()
     reports = []
     for value in values:
@@ -190,7 +190,7 @@ def reports_in(values: Iterable[bytes | None], now_ms: int) -> tuple[list[LoadRe
 
 
 def closed_until_ms(newest_ms: int, timing: Timing) -> int:
-    """The end of the newest time window that nothing can be added to any more."""
+    """The end of the newest closed time window."""
     slide_ms = timing.slide_s * 1_000
     return (newest_ms - timing.lateness_s * 1_000) // slide_ms * slide_ms
 
@@ -204,7 +204,7 @@ def once(reports: Iterable[LoadReport]) -> list[LoadReport]:
 def group_costs(
     reports: Iterable[LoadReport], until_ms: int, timing: Timing, measure: Measure
 ) -> list[GroupCost]:
-    """What groups cost in the time windows that ended in the past before `until_ms`."""
+    """What groups cost in the time windows of the past that ended by `until_ms`."""
     window_ms, slide_ms = timing.window_s * 1_000, timing.slide_s * 1_000
     after_ms = until_ms - timing.past_s * 1_000
     done: dict[tuple[GroupId, int], float] = {}
@@ -246,13 +246,13 @@ def weigh(
     """Weights of the registry's `groups`, or why there are none."""
     age_s = (now_ms - as_of_ms) / 1_000
     if age_s > rules.stale_s_max:
-        return Nothing(f"what there is tells of {age_s:.0f} s ago (at most {rules.stale_s_max})")
+        return Nothing(f"the newest data is {age_s:.0f} s old (at most {rules.stale_s_max})")
     wanted = sorted(groups)
     known = {one.group: one for one in costs if one.windows >= rules.windows_min}
     told = [group for group in wanted if group in known]
     if not enough(len(told), len(wanted)):
         return Nothing(
-            f"reports tell enough of {len(told)} of {len(wanted)} groups: fewer than half "
+            f"reports cover only {len(told)} of {len(wanted)} groups: fewer than half "
             f"(a group needs {rules.windows_min} time windows)"
         )
     spent_us = sum(known[group].cost_us for group in told)

@@ -35,8 +35,8 @@ With --json a decision is {as_of_ms, outcome, why, weights: {group: thousandths 
 unknown: [group], moves: [{group, source, target, reason}], ratio_now, ratio_planned, balancer}; a
 record of --decisions has the same. docs/spark.md explains it.
 
-exit codes: 0 published, or it would have been; or stopped by Ctrl-C or SIGTERM. 1 not published, or
-the query has failed, and it says why. 2 wrong arguments
+exit codes: 0 published, or would have been; or stopped by Ctrl-C or SIGTERM. 1 not published, or
+the query failed, and it says why. 2 wrong arguments
 """
 TASKS: Final = 2
 """Of each step on Spark: there are as many rows as groups, and a task costs more than its rows."""
@@ -68,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
     add("--dry-run", action="store_true", help="without --once: publish nothing")
     add("--json", action="store_true", help="decisions as JSON")
     add("--explain", action="store_true", help="with --once: also groups that stay, and why")
-    add("--source", default=SOURCE, help="what the registry calls these weights (%(default)s)")
+    add("--source", default=SOURCE, help="name of these weights in the registry (%(default)s)")
     add("--decisions", metavar="TOPIC", help="write every decision to this topic as well")
     add("--checkpoint", metavar="DIR", help="keep Spark's state; default: for this run")
     add("--every", type=float, default=10, metavar="S", help="between micro-batches (%(default)s)")
@@ -81,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
     )
     for name, seconds, text in (
         ("window", timing.window_s, "length of a time window"),
-        ("slide", timing.slide_s, "from one time window's begin to the next one's"),
+        ("slide", timing.slide_s, "from one time window's beginning to the next one's"),
         ("past", timing.past_s, "how much of the past counts"),
         ("lateness", timing.lateness_s, "a report that is later is dropped"),
         ("stale", rules.stale_s_max, "weights as of longer ago are not published"),
@@ -92,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         default=rules.windows_min,
         metavar="N",
-        help="what is known of fewer time windows is not believed (%(default)s)",
+        help="costs from fewer time windows are not used (%(default)s)",
     )
     add_bus_options(found)
     add_session_options(found)
@@ -100,7 +100,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _checked(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """So that argparse shows what a ValueError says."""
+    """Makes argparse show the message of a ValueError."""
 
     def checked(text: str) -> T:
         try:
@@ -112,7 +112,7 @@ def _checked(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """See DONE and the others."""
+    """The exit codes are DONE and the others."""
     found = parser()
     options = found.parse_args(argv)
     if not options.once and (options.no_spark or options.publish):
@@ -120,7 +120,7 @@ def main(argv: Sequence[str]) -> int:
     if options.no_spark and options.decisions:
         found.error("--decisions is written by Spark: leave --no-spark out")
     if options.every <= 0 or options.tasks <= 0:
-        found.error("--every and --tasks are more than 0")
+        found.error("--every and --tasks must be more than 0")
     try:
         timing = Timing(
             window_s=options.window,
@@ -165,7 +165,7 @@ def _without_spark(options: argparse.Namespace, timing: Timing, publisher: Publi
         return NOT_DONE
     say(str(tally))
     if not reports:
-        say("the load topic tells nothing of the past: do the nodes report?")
+        say("the load topic has no reports of the past: do the nodes report?")
         return NOT_DONE
     until_ms = closed_until_ms(max(one.wall_ms for one in reports), timing)
     costs = group_costs(reports, until_ms, timing, options.measure)
@@ -214,8 +214,8 @@ def _on_spark(options: argparse.Namespace, timing: Timing, publisher: Publisher)
 
 
 def _stop_on_signal() -> threading.Event:
-    """Set by Ctrl-C and SIGTERM. PySpark's own answer to Ctrl-C is to call the JVM at once, also
-    from within another call to it, and to fail at that."""
+    """Set by Ctrl-C and SIGTERM. On Ctrl-C PySpark itself calls the JVM at once, even from within
+    another call to it, and fails at that."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

@@ -1,8 +1,8 @@
 """What the balancer would do with weights: its own planner, run beforehand, outside of the nodes.
 
 `document` is a node's answer to GET /problem: nodes, groups, members, pins and objectives as the
-planner sees them now. With other weights in it `balancer.planner.planner.solve` makes the same plan
-as the master of the registry will, as long as nothing else changes.
+planner sees them now. With other weights in it, `balancer.planner.planner.solve` makes the plan
+that the master of the registry will make, as long as nothing else changes.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class Outlook:
     plan: Plan
     nodes: tuple[NodeLoad, ...]
     ratio: tuple[float, float]
-    """Weight of the fullest node to its share, now and planned; 1 is as even as can be."""
+    """Weight of the fullest node to its share, now and planned; 1 is perfectly even."""
     acts: str
     """What the balancer will do about it by itself, in words."""
 
@@ -55,7 +55,7 @@ def groups_of(document: object) -> tuple[GroupId, ...]:
 
 
 def outlook(document: Any, weights: Mapping[GroupId, int]) -> Outlook:  # noqa: ANN401 # JSON
-    """The plan by these weights; groups they do not have weigh an average group.
+    """The plan by these weights; groups without one weigh an average group.
 
     Raises:
         ProblemError: if the document contains no planning problem.
@@ -119,7 +119,7 @@ def _acts(document: Mapping[str, Any], problem: Problem, plan: Plan) -> str:
 
 
 def in_words(found: Outlook, *, explain: bool = False) -> str:
-    """The plan for people; with `explain` also what stays, and why."""
+    """The plan for people; with `explain` also the groups that stay, and why."""
     certificate = found.plan.certificate
     moves = found.plan.moves
     proof = "nothing can be planned"

@@ -19,7 +19,7 @@ from pipeline.placement.logic import GroupCost, Nothing, Rules, Weighed, weigh
 from pipeline.placement.outlook import Outlook, groups_of, outlook
 
 SOURCE: Final = "placement"
-"""What `evenkeel balance show` calls these weights, unless told otherwise."""
+"""The name of these weights in `evenkeel balance show`, unless given."""
 
 
 class Outcome(StrEnum):
@@ -27,19 +27,19 @@ class Outcome(StrEnum):
     DRY = "dry"
     """They would have been published."""
     NOTHING = "nothing"
-    """There is too little to say, or what there is is too old."""
+    """There is too little data, or it is too old."""
     REFUSED = "refused"
-    """The registry has newer ones, or a node finds them wrong."""
+    """The registry has newer ones, or a node finds them invalid."""
     FAILED = "failed"
-    """No node, or no majority of them, has answered."""
+    """No node, or no majority of nodes, has answered."""
 
 
 @attrs.frozen(kw_only=True)
 class Decision:
-    """What became of one computation."""
+    """The outcome of one computation."""
 
     as_of_ms: int
-    """The version."""
+    """The version of the weights."""
     outcome: Outcome
     why: str = ""
     weighed: Weighed | None = None
@@ -50,7 +50,7 @@ class Decision:
         return self.outcome in (Outcome.PUBLISHED, Outcome.DRY)
 
     def to_json(self) -> dict[str, Any]:
-        """As it is written to the decisions topic; `moves` is what the balancer would do."""
+        """As written to the decisions topic; `moves` is what the balancer would do."""
         value: dict[str, Any] = {
             "as_of_ms": self.as_of_ms,
             "outcome": self.outcome.value,
@@ -99,18 +99,18 @@ class Decision:
 
 @attrs.frozen(kw_only=True)
 class Publisher:
-    """Asks the nodes what there is, and tells them what it weighs."""
+    """Asks the nodes for the problem, and publishes weights to them."""
 
     nodes: Nodes
     rules: Rules
     now_ms: Callable[[], int]
     source: str = SOURCE
     dry: bool = False
-    """Only say what would be published."""
+    """Only report what would be published."""
 
     def decide(self, costs: Iterable[GroupCost], as_of_ms: int) -> Decision:
-        """Weigh, and publish if there is something to publish. Raises nothing that comes from
-        outside."""
+        """Weigh, and publish if there is something to publish. Errors from outside are not raised:
+        they become the decision."""
         try:
             told = self.nodes.get("/problem")
             weighed = weigh(costs, as_of_ms, groups_of(told), self.now_ms(), self.rules)

@@ -1,4 +1,4 @@
-"""The load topic read without Spark: what `logic` computes from, and what was passed over."""
+"""The load topic read without Spark: the input of `logic`, and what was skipped."""
 
 from balancer.registry.load import LOAD_TOPIC, LoadReport
 from pipeline.placement.logic import Tally, Timing, reports_in
@@ -8,14 +8,14 @@ from pyspark_evenkeel.plain import records_since
 
 
 def since_ms(now_ms: int, timing: Timing) -> int:
-    """From where on reports tell of the past that is looked at now."""
+    """The time from which on reports are needed for the past that ends now."""
     return now_ms - 1_000 * (timing.past_s + timing.window_s + timing.lateness_s)
 
 
 def read_reports(
     settings: ClusterSettings, now_ms: int, timing: Timing
 ) -> tuple[list[LoadReport], Tally]:
-    """What the load topic has to tell of the past.
+    """The load topic's reports of the past.
 
     Raises:
         EvenkeelSparkError: the cluster cannot be read from.

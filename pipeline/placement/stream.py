@@ -1,9 +1,9 @@
 """The placement job as a query of Structured Streaming.
 
-Reports come from the load topic, which is kept for an hour: a new query begins as far back as the
-past it looks at, so that its first micro-batch knows as much as any later one. The state is worth
-keeping (`--checkpoint`) for its exactness only. Each micro-batch in which a time window has closed
-ends in one decision (`publishing`); one that is run again after a crash decides the same.
+Reports come from the load topic, which is kept for an hour. A new query begins as far back as the
+past it considers, so its first micro-batch knows as much as any later one. Keeping the state
+(`--checkpoint`) only makes it more exact. Each micro-batch in which a time window has closed ends
+in one decision (`publishing`); if it is run again after a crash, it decides the same.
 """
 
 import threading
@@ -45,15 +45,15 @@ DEDUPE: Final = "dedupe"
 @attrs.frozen
 class Decisions:
     """The topic of decisions: one record for each version, keyed by the source. Its write token is
-    made of both, so that a micro-batch that is run again, or another job, adds nothing to it."""
+    made of both, so a micro-batch that is run again, or another job, adds nothing to it."""
 
     connection: Mapping[str, str]
     topic: str
     source: str
 
     def write(self, session: "SparkSession", decision: Decision) -> str:
-        """What went wrong; "" if nothing did. The cluster may be out of order just now, and that is
-        no reason to stop computing."""
+        """Write a decision; returns what went wrong, or "". The cluster may be unavailable just
+        now, and that is no reason to stop computing."""
         from pyspark.errors import PySparkException
         from pyspark.sql import functions as f
 
@@ -72,7 +72,7 @@ class Decisions:
 
 
 def reason_in(told: str) -> str:
-    """The line of a task's traceback that says what was wrong, where there is one."""
+    """The line of a task's traceback that says what was wrong, if there is one."""
     lines = told.strip().splitlines()
     reasons = [line for line in lines if "Error: " in line and not line.startswith(" ")]
     return (reasons or lines or ["no reason was told"])[-1 if reasons else 0]
@@ -80,13 +80,13 @@ def reason_in(told: str) -> str:
 
 @attrs.define(kw_only=True)
 class Computation:
-    """One query: what it computes, and what becomes of it."""
+    """One query: what it computes, and where its decisions go."""
 
     timing: Timing
     measure: Measure
     publisher: Publisher
     tell: Callable[[Decision], None]
-    """Every decision, in order."""
+    """Called with every decision, in order."""
     note: Decisions | None = None
     warn: Say = say
     last: Decision | None = None
@@ -95,8 +95,8 @@ class Computation:
     def source(
         self, session: "SparkSession", connection: Mapping[str, str], now_ms: int
     ) -> "DataFrame":
-        """Records of the load topic. What retention has taken while the job was down is no loss:
-        it would be too old."""
+        """Records of the load topic. Records that retention deleted while the job was down are no
+        loss: they would be too old."""
         reader = session.readStream.format(FORMAT).options(**connection)
         reader = reader.option("subscribe", LOAD_TOPIC).option("failOnDataLoss", "false")
         reader = reader.option("startingTimestamp", str(since_ms(now_ms, self.timing)))
@@ -105,10 +105,10 @@ class Computation:
     def begin(
         self, source: "DataFrame", checkpoint: str, every_s: float | None
     ) -> "StreamingQuery":
-        """Start the query; `every_s` None: with what there is now, and then it ends.
+        """Start the query; with `every_s` None it processes what exists now, and ends.
 
-        State that was made with other time windows would be mixed with these, so it has a directory
-        of its own for each kind.
+        State made with other time windows must not be mixed with these, so each kind has a
+        directory of its own.
         """
         timing = self.timing
         kind = f"{timing.window_s}-{timing.slide_s}-{timing.past_s}-{timing.lateness_s}"
@@ -132,13 +132,13 @@ class Computation:
         if self.note is not None:
             wrong = self.note.write(costs.sparkSession, decision)
             if wrong:
-                self.warn(f"batch {batch}: its decision is not in the topic: {wrong}")
+                self.warn(f"batch {batch}: its decision was not written to the topic: {wrong}")
 
     def watch(self, query: "StreamingQuery", tell: Say, stop: threading.Event) -> None:
-        """Tell of micro-batches, and of silence, until the query ends, or is to `stop`.
+        """Report micro-batches, and silence, until the query ends or `stop` is set.
 
         Raises:
-            StreamingQueryException: if it has failed.
+            StreamingQueryException: if the query has failed.
         """
         seen = -1
         quiet_s = self.publisher.rules.stale_s_max
@@ -163,9 +163,9 @@ class Computation:
 
 
 def end_between_batches(query: "StreamingQuery") -> None:
-    """Stop the query when no micro-batch is under way, or after STOP_S_MAX. Spark 4.3 looks through
-    the error of a batch function that it interrupts by a pattern on which Java's stack overflows:
-    harmless, and a thousand lines in the log."""
+    """Stop the query while no micro-batch is in progress, or after STOP_S_MAX. Spark 4.3 matches
+    the error of an interrupted batch function against a pattern on which Java's stack overflows:
+    harmless, but a thousand lines in the log."""
     deadline = time.monotonic() + STOP_S_MAX
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
         time.sleep(STOP_LOOK_S)
@@ -173,7 +173,7 @@ def end_between_batches(query: "StreamingQuery") -> None:
 
 
 def tally_of(progress: Mapping[str, Any]) -> Tally:
-    """What a micro-batch has passed over, by what its progress says."""
+    """How many records a micro-batch skipped, according to its progress."""
     found = progress["observedMetrics"].get(OBSERVED)
     told = {} if found is None else found.asDict()
     tally = Tally(told.get("records", 0))

@@ -2,15 +2,15 @@
 
     decoded     a record of the load topic -> a report, or what is wrong with it
     once        each report once; of a stream, those within the watermark
-    rates       sliding time windows: what a group did a second in each
+    rates       sliding time windows: a group's work per second in each
     costs       over the time windows of the past: what stands for them
 
-Everything runs in the JVM, in batch and as a stream (append mode). Of a stream each step emits what
-can change no more, so that one micro-batch has all groups of a time window or none of them; what is
-remembered in between is Spark's state, and as exact after a restart as before it.
+Everything runs in the JVM, in batch and as a stream (append mode). In a stream each step emits only
+what can no longer change, so one micro-batch has all groups of a time window or none of them. What
+is remembered in between is Spark's state, which is as exact after a restart as before it.
 
-Numbers are added as doubles: what a broken node reports may be large, and must not end the query
-for everybody by overflowing.
+Numbers are added as doubles: a broken node may report large ones, and an overflow must not end the
+query for all.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -46,9 +46,9 @@ REPORT: Final = (
 """As `balancer.registry.load.encode_report` writes it."""
 COLUMNS: Final = GroupCost._fields
 OBSERVED: Final = "load_reports"
-"""Under this name a query's progress tells how many records there were, and with what fault."""
+"""A query's progress has the number of records, and of each fault, under this name."""
 WALL_MS_MAX: Final = 2**43
-"""In the year 2248. What says to be of later is ahead in any case, and could not be converted."""
+"""In the year 2248. A later time is ahead in any case, and could not be converted."""
 _NUMBERS: Final = (
     "node",
     "incarnation",
@@ -61,18 +61,18 @@ _NUMBERS: Final = (
 
 
 def group_costs(source: "DataFrame", timing: Timing, measure: Measure) -> "DataFrame":
-    """From records of the load topic to what groups cost; see `costs` for the columns."""
+    """From records of the load topic to the costs of groups; see `costs` for the columns."""
     return costs(rates(once(counted(decoded(source)), timing), timing), timing, measure)
 
 
 def decoded(source: "DataFrame") -> "DataFrame":
     """Columns `at` (the report's own time), `node`, `incarnation`, `interval_ms`, `loads` (array of
-    struct<group, work, cost_us>) and `fault`: null, or one of FAULTS, and then the others mean
-    nothing.
+    struct<group, work, cost_us>) and `fault`: null, or one of FAULTS, in which case the others are
+    meaningless.
 
     `source` has a binary column `value`. The verdict is that of
-    `balancer.registry.load.decode_report`, but for what follows the end of the object, which Spark
-    does not look at.
+    `balancer.registry.load.decode_report`, except for what follows the end of the object, which
+    Spark ignores.
     """
     from pyspark.sql import functions as f
 
@@ -94,8 +94,7 @@ def decoded(source: "DataFrame") -> "DataFrame":
 
 
 def _is_sound() -> "Column":
-    """The bounds of `balancer.registry.load.decode_report`; null where a field is missing, or no
-    number."""
+    """The bounds of `balancer.registry.load.decode_report`; null for fields that are no numbers."""
     from pyspark.sql import functions as f
 
     numbers = " and ".join(f"{name} between 0 and {NUMBER_MAX}" for name in _NUMBERS)
@@ -128,7 +127,7 @@ def _loads() -> "Column":
 
 
 def counted(decoded: "DataFrame") -> "DataFrame":
-    """The same; a query's progress tells under OBSERVED how many of what there were."""
+    """The same rows; a query's progress has their numbers by fault under OBSERVED."""
     from pyspark.sql import functions as f
 
     faults = [f.count_if(f.col("fault") == name).alias(name) for name in FAULTS]
@@ -136,16 +135,16 @@ def counted(decoded: "DataFrame") -> "DataFrame":
 
 
 def once(decoded: "DataFrame", timing: Timing) -> "DataFrame":
-    """The reports among them, each once. Of a stream: without those that are older than the newest
-    of the micro-batches before by more than the lateness; Spark counts what it drops."""
+    """The valid reports, each once. In a stream, reports older than the newest of the earlier
+    micro-batches by more than the lateness are left out; Spark counts them."""
     sound = decoded.where("fault is null").drop("fault")
     sound = sound.withWatermark("at", f"{timing.lateness_s} seconds")
     return sound.dropDuplicates(["node", "incarnation", "at"])
 
 
 def rates(reports: "DataFrame", timing: Timing) -> "DataFrame":
-    """Columns `window`, `group`, and a second `work` and `cost_us`: for time windows that are told
-    of for long enough."""
+    """Columns `window`, `group`, and per second `work` and `cost_us`, for time windows that reports
+    cover long enough."""
     from pyspark.sql import functions as f
 
     loads = reports.select("at", "interval_ms", f.explode("loads").alias("load"))
@@ -165,8 +164,8 @@ def rates(reports: "DataFrame", timing: Timing) -> "DataFrame":
 
 
 def costs(rates: "DataFrame", timing: Timing, measure: Measure) -> "DataFrame":
-    """Column `until_ms` (the end of the past that is looked at, in milliseconds since 1970), and
-    those of `logic.GroupCost`."""
+    """Column `until_ms` (the end of the past considered, in ms since 1970), and those of
+    `logic.GroupCost`."""
     from pyspark.sql import functions as f
 
     past = f.window(f.col("window"), f"{timing.past_s} seconds", f"{timing.slide_s} seconds")
@@ -179,8 +178,8 @@ def costs(rates: "DataFrame", timing: Timing, measure: Measure) -> "DataFrame":
 
 
 def newest(costs: "DataFrame") -> "DataFrame":
-    """At most one row: the latest `until_ms`, and `groups`, an array of the rest. In one pass: a
-    micro-batch that is looked at twice is computed twice."""
+    """At most one row: the latest `until_ms`, and `groups`, an array of the rest. In one pass,
+    because a micro-batch that is read twice is computed twice."""
     from pyspark.sql import functions as f
 
     together = f.collect_list(f.struct(*COLUMNS)).alias("groups")

@@ -5,7 +5,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
 FORMATS: Final[Mapping[str, str]] = {".parquet": "parquet", ".jsonl": "json", ".jsonl.gz": "json"}
-"""End of the name -> Spark's reader."""
+"""Suffix of the name -> Spark's reader."""
 KINDS: Final = ("samples", "moves")
 NAMING: Final = (
     "names end with .samples or .moves and then .parquet, .jsonl or .jsonl.gz, "
@@ -14,7 +14,7 @@ NAMING: Final = (
 
 
 class InputError(ValueError):
-    """What was given is not what the report can be made of; the message says what and where."""
+    """The report cannot be made from the input; the message says what is wrong, and where."""
 
 
 class Inputs(NamedTuple):
@@ -28,7 +28,7 @@ class Inputs(NamedTuple):
 
 
 def kind_of(name: str) -> tuple[str, str] | None:
-    """(kind, Spark's reader) of a file's name, a pattern counts as one; None if it is neither."""
+    """(kind, Spark's reader) by the name of a file or pattern; None if it is neither kind."""
     for suffix, form in FORMATS.items():
         for kind in KINDS:
             if name.endswith(f".{kind}{suffix}"):
@@ -40,7 +40,7 @@ def find(given: Iterable[str]) -> Inputs:
     """Files and folders of this machine, or, with a scheme (hdfs://...), what Spark's readers take.
 
     Raises:
-        InputError: if something is not there, or is neither samples nor moves, or is there twice.
+        InputError: if one does not exist, is neither samples nor moves, or is given twice.
     """
     found: dict[tuple[str, str], list[str]] = {}
     seen: dict[str, str] = {}
@@ -62,7 +62,7 @@ def find(given: Iterable[str]) -> Inputs:
 def _on_this_machine(path: Path) -> list[str]:
     if not path.exists():
         raise InputError(f"{path} does not exist")
-    if path.is_file() or kind_of(path.name):  # what Spark writes is a folder with a file's name
+    if path.is_file() or kind_of(path.name):  # Spark writes a folder with a file's name
         return [str(path.resolve())]
     inside = (one for one in sorted(path.iterdir()) if not one.name.startswith((".", "_")))
     return [str(one.resolve()) for one in inside if kind_of(one.name)]

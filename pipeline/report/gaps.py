@@ -1,8 +1,8 @@
-"""What clients feel of a move of a master: the longest silence, by docs/handoff.md's definitions.
+"""What clients notice of a move of a master: the longest silence, as docs/handoff.md defines it.
 
 A *gap* is the longest silence between two acknowledgements (or two messages read) that touches an
-interval; what never ended lasts to the interval's end. benchmarks/handoff/figures.py computes the
-same from what it has in memory, and a test holds both to the same numbers.
+interval; a silence that never ended lasts to the interval's end. benchmarks/handoff/figures.py
+computes the same from its data in memory, and a test checks both against the same numbers.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 MS: Final = 1e6
 """Nanoseconds."""
 BLIP_MS: Final = 50.0
-"""A silence this long in the redirect interval is a client that was sent away and backed off."""
+"""A silence this long in the redirect interval means that a client backed off."""
 INTERVALS: Final = ("quiet", "handover", "redirect")
 MOVE: Final = ("run", "load", "move")
 KIND: Final = ("run", "commit", "strategy", "producer", "rate", "grace_ms", "side")
-"""What moves have in common whose gaps are thrown together."""
+"""What moves have in common whose gaps are pooled."""
 
 
 def silences(samples: "DataFrame") -> "DataFrame":
@@ -37,7 +37,7 @@ def silences(samples: "DataFrame") -> "DataFrame":
 
 
 def intervals(moves: "DataFrame") -> "DataFrame":
-    """(move, interval, begin, end): the three of each move."""
+    """(move, interval, begin, end): the three intervals of each move."""
     from pyspark.sql import functions as F
 
     three = F.array(
@@ -54,8 +54,8 @@ def intervals(moves: "DataFrame") -> "DataFrame":
 
 
 def gaps(samples: "DataFrame", moves: "DataFrame") -> "DataFrame":
-    """A row for each move and side: quiet_ms, handover_ms, redirect_ms, and `blips`, how many
-    silences of the redirect interval were those of a client that backed off."""
+    """A row for each move and side: quiet_ms, handover_ms, redirect_ms, and `blips`, the number of
+    silences in the redirect interval during which a client backed off."""
     from pyspark.sql import functions as F
 
     moved = F.broadcast(moves.select("run", "load").distinct())
@@ -66,7 +66,7 @@ def gaps(samples: "DataFrame", moves: "DataFrame") -> "DataFrame":
         silences(of_moved)
         .join(F.broadcast(asked), ["run", "load"])
         .where(
-            # The first answer of all ends no silence; the last one's lasts to the interval's end.
+            # The first answer of all ends no silence; after the last one silence lasts to the end.
             (F.col("from_ns") < F.col("end"))
             & F.coalesce(F.col("to_ns") > F.col("begin"), F.lit(True))
         )

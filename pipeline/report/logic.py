@@ -1,4 +1,4 @@
-"""What is worked out of the small tables that Spark hands over: summaries, runs compared."""
+"""What is computed from the small tables that Spark returns: summaries, comparisons of runs."""
 
 import math
 from collections import defaultdict
@@ -28,7 +28,7 @@ GAP_PERCENTS: Final = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "max": 100.0}
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The least value that at least this share of all do not exceed."""
+    """The lowest value that at least this share of all values do not exceed."""
     assert values
     return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
 
@@ -38,7 +38,7 @@ def name_of(percent: float) -> str:
 
 
 def cells(throughput: Iterable[Row], percentiles: Iterable[Row], loads: Iterable[Row]) -> list[Row]:
-    """One row for each cell and each way to count its latencies, all figures in it.
+    """One row with all figures for each cell and each way to count its latencies.
 
     A cell without latencies, such as one of batches, has one row with `counted_from` None.
     """
@@ -60,13 +60,13 @@ def cells(throughput: Iterable[Row], percentiles: Iterable[Row], loads: Iterable
 
 
 def _in_order(row: Row) -> tuple[Any, ...]:
-    """By run; sizes as numbers, what has none first; the layouts of one size together."""
+    """By run; sizes as numbers, rows without one first; the layouts of one size together."""
     names = ("began", "run", "benchmark", "client", "rate", "message_bytes", "layout", "side")
     return (*((row[name] is not None, row[name]) for name in names), row["counted_from"] or "")
 
 
 def ratio_summaries(ratios: Iterable[Row]) -> list[Row]:
-    """Of each cell that was measured in both layouts: every pair's ratio, their median."""
+    """For each cell that was measured in both layouts: every pair's ratio, and their median."""
     grouped: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for one in ratios:
         if one["ratio"] is not None:
@@ -90,7 +90,7 @@ def ratio_summaries(ratios: Iterable[Row]) -> list[Row]:
 
 
 def gap_summaries(moves: Iterable[Row]) -> list[Row]:
-    """Of each strategy under each load: percentiles of the longest silence of a move."""
+    """For each strategy under each load: percentiles of the longest silence of a move."""
     grouped: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for one in moves:
         grouped[tuple(one[name] for name in KIND)].append(one)
@@ -110,7 +110,7 @@ def gap_summaries(moves: Iterable[Row]) -> list[Row]:
 
 
 def comparisons(of_cells: Sequence[Row]) -> list[Row]:
-    """What several runs have measured alike: each run's figures, and the change since the first."""
+    """Measurements that several runs share: each run's figures, and the change since the first."""
     grouped: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for one in of_cells:
         grouped[tuple(one[name] for name in (*WHAT, "counted_from"))].append(one)
@@ -135,7 +135,7 @@ def _change(before: float | None, now: float | None) -> float | None:
 
 
 def runs(loads: Iterable[Row]) -> list[Row]:
-    """What each run was, oldest first."""
+    """A description of each run, oldest first."""
     grouped: dict[str, list[Row]] = defaultdict(list)
     for one in loads:
         grouped[one["run"]].append(one)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HELP: Final = "tables and pictures of benchmark samples: rates, percentiles, balanced or not, moves"
 LOADS_MAX: Final = 100_000
-"""More than this is no report for people."""
+"""More than this makes no readable report."""
 MOVES_MAX: Final = 1_000_000
 
 
@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
         inputs = find(options.samples)
         spark = session.start("report", options)
         try:
-            tell("Spark is there")
+            tell("Spark has started")
             report = make(spark, inputs, options.run, options.commit, tell)
         finally:
             spark.stop()
@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
         session.say(f"report: {error}")
         return 2
     written = write(report, options.output, with_plots=not options.no_plots)
-    tell(f"{', '.join(path.name for path in written)} are in {options.output}")
+    tell(f"wrote {', '.join(path.name for path in written)} to {options.output}")
     return 0
 
 
@@ -81,7 +81,7 @@ def make(
     """The report as plain values.
 
     Raises:
-        InputError: if a row is no sample, or none is left.
+        InputError: if a row is not a sample, or none is left.
     """
     samples = reading.read(spark, inputs, "samples")
     assert samples is not None, "find() has seen to it"
@@ -94,7 +94,7 @@ def make(
 
 
 def _of_samples(samples: "DataFrame", cached: ExitStack, tell: session.Say) -> dict[str, Any]:
-    """All but the moves. What is small and asked for several times is kept until `cached` ends."""
+    """Everything except the moves. Small tables used repeatedly are cached until `cached` ends."""
 
     def keep(table: "DataFrame") -> "DataFrame":
         cached.callback(table.persist().unpersist)
@@ -163,7 +163,7 @@ def _rows(table: "DataFrame", most: int) -> list[Row]:
 
 
 def write(report: dict[str, Any], folder: Path, *, with_plots: bool) -> list[Path]:
-    """All files of the report; which they are."""
+    """Write all files of the report; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     written = {folder / "report.md": tables.markdown(report)}
     written[folder / "report.json"] = tables.to_json(report)
@@ -184,9 +184,10 @@ def _can_draw() -> bool:
 
 
 def _pictures(report: dict[str, Any], folder: Path) -> list[Path]:
-    """Of the newest run that has something for each of them.
+    """Pictures of the newest run that has data for each of them.
 
-    An open loop sends both layouts the same messages a second: a ratio of rates is a closed loop's.
+    An open loop sends the same messages per second to both layouts: only a closed loop has a ratio
+    of rates.
     """
     drawn = []
     summaries = report["ratio_summaries"]
@@ -224,6 +225,6 @@ def _of_the_last(
 
 
 def _alike(one: Row, other: Row) -> bool:
-    """Whether they differ in nothing that is drawn, except what goes with the message size."""
+    """Whether two rows agree in all that is drawn, except for what goes with the message size."""
     names = ("run", "client", "benchmark", "rate", "nodes", "groups", "side")
     return all(one[name] == other[name] for name in names)

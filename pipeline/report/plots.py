@@ -1,7 +1,7 @@
 """Pictures of the report, for a README: readable when shown 800 pixels wide, on white.
 
-Colours are of Okabe and Ito's palette, which the colour-blind tell apart; where lines could still
-be confused, markers differ as well.
+Colours are from Okabe and Ito's palette, which colour-blind readers can tell apart; where lines
+could still be confused, markers differ as well.
 """
 
 from collections.abc import Sequence
@@ -37,10 +37,10 @@ STYLE: Final[Any] = {
     "savefig.facecolor": "white",
 }
 OTHERS_TOLD: Final = 0.1
-"""If others than nodes and client took more of the machine, the picture says so."""
+"""If processes other than nodes and client took more of the machine, the picture says so."""
 NAMED: Final = ("strategy", "producer", "rate", "grace_ms")
 KINDS_MAX: Final = 12
-"""More lines than this are no picture."""
+"""More lines than this make no readable picture."""
 
 
 def placements(summaries: Sequence[Row], cells: Sequence[Row], path: Path) -> None:
@@ -212,7 +212,7 @@ def _words(row: Row) -> dict[str, str]:
 
 
 def _differing(moves: Sequence[Row]) -> list[str]:
-    """What has to be said of each line: the rest is the same in all of them."""
+    """The columns that each line's label must name: the others are the same in all lines."""
     return [name for name in NAMED if len({row[name] for row in moves}) > 1] or ["strategy"]
 
 
@@ -222,7 +222,7 @@ def _kind(row: Row, names: Sequence[str]) -> str:
 
 
 def _dots(axes: Any, place: int, rows: Sequence[Row]) -> None:  # noqa: ANN401 (matplotlib's)
-    """Three rows of dots, of which the quiet intervals are what the load shows without any move."""
+    """Three rows of dots; the quiet intervals are what the load shows without any move."""
     shown = (("quiet", GREY, "."), ("handover", BLUE, "o"), ("redirect", VERMILION, "^"))
     for number_of, (name, colour, marker) in enumerate(shown):
         values = [row[f"{name}_ms"] for row in rows]

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def read(spark: "SparkSession", inputs: Inputs, kind: str) -> "DataFrame | None":
-    """All rows of a kind, with `_corrupt`: the text of a line that is no such row. None: no files.
+    """All rows of a kind, with `_corrupt`: the text of a line that is not a valid row. None: no
+    files.
 
     Raises:
         InputError: if a file's columns have other types.
@@ -48,7 +49,7 @@ def _parquet(spark: "SparkSession", kind: str, paths: Sequence[str]) -> "DataFra
 
 
 def chosen(rows: "DataFrame", runs: Iterable[str], commits: Iterable[str]) -> "DataFrame":
-    """The rows whose run, and commit, begins with one of these; of none given: all."""
+    """The rows whose run, and commit, begins with one of these; if none are given, all."""
     from pyspark.sql import functions as F
 
     for column, starts in (("run", list(runs)), ("commit", list(commits))):
@@ -63,7 +64,7 @@ def chosen(rows: "DataFrame", runs: Iterable[str], commits: Iterable[str]) -> "D
 
 
 def refuse(rows: "DataFrame", kind: str) -> None:
-    """Say what is wrong with rows, some of which are unsound.
+    """Report what is wrong with rows, some of which are unsound.
 
     Raises:
         InputError: always; with the rules that are broken, how often, and one such row.

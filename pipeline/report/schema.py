@@ -1,9 +1,9 @@
 """What the rows of sample files mean. The benchmarks write them (benchmarks/load/samples.py).
 
-Two kinds of file, known by their names: `*.samples.*` has a row for each request, or for each look
-at a client that counts what was acknowledged; `*.moves.*` has a row for each time a master was
-moved on purpose. A *load* is one process that measured something, and the rows of one load have
-their times from one clock; a *run* is one call of a command, with as many loads as it takes.
+There are two kinds of file, recognised by name. `*.samples.*` has a row for each request, or for
+each look at a client that counts what was acknowledged. `*.moves.*` has a row for each time a
+master was moved on purpose. A *load* is one process that measured something, and the times in all
+rows of one load are from one clock; a *run* is one call of a command, with as many loads as needed.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ SIDES: Final = (PRODUCE, FETCH)
 
 class Column(NamedTuple):
     type: str
-    """As Spark's SQL has it."""
+    """A type of Spark's SQL."""
     meaning: str
     needed: bool = True
     """Whether a row without a value is refused."""
@@ -88,7 +88,7 @@ COLUMNS: Final[Mapping[str, Mapping[str, Column]]] = {"samples": SAMPLES, "moves
 
 
 def ddl(kind: str) -> str:
-    """The schema as Spark's SQL has it."""
+    """The schema in Spark's SQL."""
     return ", ".join(f"`{name}` {column.type}" for name, column in COLUMNS[kind].items())
 
 

@@ -1,7 +1,7 @@
-"""`python -m pipeline.report.synthetic --rows N --output FOLDER`: samples that nobody measured.
+"""`python -m pipeline.report.synthetic --rows N --output FOLDER`: made-up samples.
 
 As many rows as a long benchmark leaves, to see how long the report takes for them: four message
-sizes, both layouts, a closed loop and an open one, latencies of a log-normal distribution, a
+sizes, both layouts, a closed loop and an open one, latencies of a log-normal distribution, one
 refusal in a million. The same N and parts give the same rows.
 """
 
@@ -23,13 +23,13 @@ PAIRS: Final = 5
 LOADS: Final = 2 * PAIRS * len(SIZES)
 WINDOW_S: Final = 10
 LATE: Final = 50
-"""One row in so many is outside of its load's window."""
+"""One row in this many is outside of its load's window."""
 ROWS_MAX: Final = 1_000_000_000
 CONNECTIONS: Final = 48
 
 
 def samples(spark: "SparkSession", rows: int, parts: int) -> "DataFrame":
-    """So many sound rows, evenly shared by LOADS loads. Every other pair is an open loop."""
+    """This many sound rows, evenly divided among LOADS loads. Every other pair is an open loop."""
     from pyspark.sql import functions as F
 
     number = F.col("id")
@@ -105,14 +105,14 @@ def main(argv: Sequence[str]) -> int:
     session.add_session_options(parser)
     options = parser.parse_args(argv)
     if not 1 <= options.rows <= ROWS_MAX:
-        parser.error(f"--rows is not between 1 and {ROWS_MAX:,}")
+        parser.error(f"--rows must be between 1 and {ROWS_MAX:,}")
     spark = session.start("synthetic", options)
     try:
         path = options.output / "synthetic.samples.parquet"
         samples(spark, options.rows, 4).write.mode("overwrite").parquet(str(path))
     finally:
         spark.stop()
-    session.say(f"{options.rows:,} rows are in {path}")
+    session.say(f"wrote {options.rows:,} rows to {path}")
     return 0
 
 

@@ -37,7 +37,7 @@ HEADS: Final = {
     "gaps": "run|strategy|producer|messages/s|grace ms|side|moves|usual gap|handover gap|"
     "above usual|redirect gap|blips",
 }
-"""Of the tables."""
+"""Column heads of the tables."""
 
 
 def number(value: float | None) -> str:
@@ -50,7 +50,7 @@ def number(value: float | None) -> str:
 
 
 def size(message_bytes: int | None) -> str:
-    """1 KB is 1,000 B, as the benchmarks have it."""
+    """1 KB is 1,000 B, as in the benchmarks."""
     if message_bytes is None:
         return "any"
     for unit, factor in (("MB", 1_000_000), ("KB", 1_000)):
@@ -69,7 +69,7 @@ def loop(row: Row) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int) -> str:
-    """A Markdown table whose first `left` columns are words, and the others numbers."""
+    """A Markdown table; the first `left` columns are text, the others numbers."""
     rule = ["---" if column < left else "---:" for column in range(len(head))]
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
 
@@ -216,7 +216,7 @@ def _left_out(report: Mapping[str, Any]) -> str:
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """All columns of the rows; lists are separated by blanks."""
+    """All columns of the rows; lists are separated by spaces."""
     names = list(rows[0])
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

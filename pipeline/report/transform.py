@@ -1,9 +1,10 @@
 """From rows to figures, DataFrame to DataFrame: throughput, latency, balanced against concentrated.
 
-Everything but percentiles comes from one pass over the samples, which adds up each load's seconds
-(`by_second`); what is left is small. Percentiles are exact, in two more passes (`percentiles`): a
-histogram finds the narrow bucket each one is in, and only what is in these buckets is sorted. So
-nothing has to fit into the memory of one task, and no percentile is ever an average of others.
+Everything except percentiles comes from one pass over the samples, which adds up each load's
+seconds (`by_second`); what is left is small. Percentiles are exact, in two more passes
+(`percentiles`): a histogram finds the narrow bucket of each one, and only values in these buckets
+are sorted. So nothing has to fit into the memory of one task, and no percentile is ever an average
+of others.
 """
 
 from collections.abc import Sequence
@@ -46,7 +47,7 @@ CELL: Final = (
     "in_flight",
     "side",
 )
-"""What loads have in common whose rows are thrown together: repetitions of one measurement."""
+"""What loads have in common whose rows are pooled: repetitions of one measurement."""
 DUE: Final = "due"
 SENT: Final = "sent"
 
@@ -55,7 +56,7 @@ SENT: Final = "sent"
 
 
 def rules(kind: str) -> "dict[str, Column]":
-    """What must hold of each row: a name that says it to a person -> the condition."""
+    """What must hold of each row: its name for people -> the condition."""
     from pyspark.sql import functions as F
 
     is_row = F.col("_corrupt").isNull()
@@ -144,10 +145,10 @@ def by_second(samples: "DataFrame") -> "DataFrame":
 
 
 def loads(seconds: "DataFrame") -> "DataFrame":
-    """What each load was: columns of CELL and a load, requests, errors (records that failed), an
-    example of why, `whole_seconds` of its window, and `cut_short`: whether its rows end more than
-    a second before its window does, so that it tells nothing about throughput. `cell` numbers the
-    cells."""
+    """A description of each load: columns of CELL and a load, requests, errors (records that
+    failed), an example error, `whole_seconds` of its window, and `cut_short`: whether its rows end
+    more than a second before its window does, in which case it says nothing about throughput.
+    `cell` numbers the cells."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -170,8 +171,8 @@ def loads(seconds: "DataFrame") -> "DataFrame":
 
 
 def second_rates(seconds: "DataFrame", of_loads: "DataFrame") -> "DataFrame":
-    """(load, second, records, bytes) of every whole second, those in which nothing came included;
-    only acknowledged records count."""
+    """(load, second, records, bytes) of every whole second, including seconds without any; only
+    acknowledged records count."""
     from pyspark.sql import functions as F
 
     keys = [*LOAD_KEY, "second"]
@@ -187,8 +188,8 @@ def second_rates(seconds: "DataFrame", of_loads: "DataFrame") -> "DataFrame":
 
 
 def throughput(of_loads: "DataFrame", rates: "DataFrame") -> "DataFrame":
-    """A row for each cell: `qps` and `mb_per_s` as medians of all its seconds, the least and the
-    greatest `qps` of its loads, errors, how many loads, how many of them cut short."""
+    """A row for each cell: `qps` and `mb_per_s` as medians of all its seconds, the lowest and the
+    highest `qps` of its loads, errors, the number of loads, and of those cut short."""
     from pyspark.sql import functions as F
 
     of_cell = of_loads.groupBy(*CELL).agg(
@@ -213,8 +214,8 @@ def throughput(of_loads: "DataFrame", rates: "DataFrame") -> "DataFrame":
 
 
 def ratios(of_loads: "DataFrame", rates: "DataFrame") -> "DataFrame":
-    """A row for each pair of a balanced and a concentrated load that differ in nothing else: the
-    `qps` of each, and balanced / concentrated."""
+    """A row for each pair of a balanced and a concentrated load that agree in all else: the `qps`
+    of each, and balanced / concentrated."""
     from pyspark.sql import functions as F
 
     same = [name for name in CELL if name != "layout"] + ["pair"]
@@ -236,7 +237,7 @@ def ratios(of_loads: "DataFrame", rates: "DataFrame") -> "DataFrame":
 def _join(
     left: "DataFrame", right: "DataFrame", how: str, names: Sequence[str] = CELL
 ) -> "DataFrame":
-    """On columns that may be null, in which case null equals null."""
+    """A join on columns that may be null; null equals null."""
     from pyspark.sql import functions as F
 
     right = right.select(*(F.col(name).alias(f"_{name}") for name in right.columns))
@@ -256,9 +257,9 @@ def latencies(samples: "DataFrame", of_loads: "DataFrame") -> "DataFrame":
     """(cell, counted_from, value): how long each request took, in ns.
 
     In an open loop a request counts if it was due within the window, and twice: from when it was
-    due, so that a stall costs all that should have been sent meanwhile, and from when it was sent,
-    which hides that (coordinated omission). In a closed loop nothing was due: what was answered
-    within the window counts, from when it was sent. `cell` is that of `loads`.
+    due, so that a stall costs everything that should have been sent meanwhile, and from when it was
+    sent, which hides that (coordinated omission). In a closed loop nothing was due: requests
+    answered within the window count, from when they were sent. `cell` is that of `loads`.
     """
     from pyspark.sql import functions as F
 
@@ -282,7 +283,7 @@ def latencies(samples: "DataFrame", of_loads: "DataFrame") -> "DataFrame":
 def percentiles(values: "DataFrame", keys: Sequence[str]) -> "DataFrame":
     """(keys, percent, value, count): exact percentiles of `value`, a number that is not negative.
 
-    A percentile is a value that occurs: the least that at least this share of all do not exceed.
+    A percentile is a value that occurs: the lowest that at least this share of all do not exceed.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -299,7 +300,7 @@ def percentiles(values: "DataFrame", keys: Sequence[str]) -> "DataFrame":
         .withColumn("count", F.sum("within").over(whole))
     )
     percent = F.explode(F.array(*map(F.lit, PERCENTS)))
-    # The integer arithmetic of thousandths: 99.9 % of 1,000 is rank 999, in floats it is not.
+    # Integer arithmetic in thousandths: 99.9 % of 1,000 is rank 999, but not in floats.
     rank = F.ceil(F.col("count") * F.round(F.col("percent") * 10).cast("long") / F.lit(1000.0))
     targets = (
         histogram.withColumn("percent", percent)

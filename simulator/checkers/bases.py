@@ -1,4 +1,4 @@
-"""What a checkpoint says of a group must be what the chosen log makes of it, whoever made it."""
+"""The state in a checkpoint must follow from the chosen log, whichever node made it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -24,7 +24,7 @@ class Bases:
         self.count = 0
 
     def used(self, node: NodeId, group: GroupId, base: Base) -> None:
-        """A node goes on from it, after a restart or in the place of a log that is gone."""
+        """A node continues from this base, after a restart or in place of a log that is gone."""
         self.count += 1
         log = self._logs[group]
         if base.slot > len(log):

@@ -1,6 +1,6 @@
-"""At the end of a world with brokers: every node holds the same, and can read it back from its log.
+"""At the end of a world with brokers: every node has the same, and can read it back from its log.
 
-Consumers see the master's copy alone; what another node has lost would show when it becomes master.
+Consumers only see the master's copy; what another node has lost would show when it becomes master.
 """
 
 from broker.reads.reader import Got, Key, Reader
@@ -21,7 +21,7 @@ class Copies:
         self.count = 0
 
     def check(self, node: Broker, group: GroupId) -> None:
-        """`node` has applied all there is of the group."""
+        """`node` has applied the group's whole log."""
         machine = node.machines[group]
         state = machine.consumer_groups.snapshot()
         if self._consumer_groups.setdefault(group, state) != state:

@@ -1,9 +1,9 @@
 """How long a dead member of the consumer group is waited for: its session, and one grace in all.
 
-Only the time counts in which a coordinator listens, and of a master that is lost only what its log
-has: the watch stands still while nobody is master, while the master is paused, and goes back to
-what was written down when a master is replaced that did not hand over. It knows nothing of what
-coordinators believe, but for when they say that the member is gone.
+Only the time in which a coordinator listens counts, and of a master that is lost only what its log
+has. The watch stands still while there is no master, or while the master is paused, and goes back
+to the recorded time when a master is replaced that did not hand over. It knows nothing of what
+coordinators believe, except when they report that the member is gone.
 """
 
 from abc import ABC, abstractmethod
@@ -21,9 +21,9 @@ from simulator.node.node import SimNode
 
 LOOK_NS: Final = 20 * MS
 SLACK_MS: Final = 500
-"""Ticks, proposals under way, and what a coordinator may have idled before a pause."""
+"""Ticks, proposals in flight, and the time a coordinator may have idled before a pause."""
 RATE_SLACK: Final = 10
-"""A tenth more: boot clocks are off in rate."""
+"""A tenth more: the rates of boot clocks are off."""
 
 
 NodeT = TypeVar("NodeT")
@@ -34,7 +34,7 @@ class _Dead:
     limit_ms: int
     waited_ms: int = 0
     kept_ms: int = 0
-    """What the log knows of it."""
+    """How much of it the log knows."""
 
 
 class Watched(Protocol):
@@ -47,7 +47,7 @@ class Watched(Protocol):
 
 
 class MemberWatch(ABC, Generic[NodeT]):
-    """What is the same in all worlds; `name`: of the consumer group."""
+    """The part common to all worlds; `name`: of the consumer group."""
 
     def __init__(self, loop: Loop, name: str) -> None:
         self._loop, self._name = loop, name
@@ -57,11 +57,12 @@ class MemberWatch(ABC, Generic[NodeT]):
         self._looks = False
         """Whether `_look` is due: once every LOOK_NS, or time would count twice (seed 831)."""
         self._listened: tuple[NodeT, int] | None = None
-        """Who listened last, in which life."""
+        """The last node that listened, and in which life."""
         self.watched = self.gone_count = 0
 
     def died(self, member_id: str, session_ms: int, grace_ms: int) -> None:
-        """It will never be heard of again under this id (and may have lost its place already)."""
+        """The member will never be heard of again under this id; it may have lost its place
+        already."""
         if member_id in self._gone:
             return
         limit_ms = session_ms + grace_ms
@@ -74,27 +75,27 @@ class MemberWatch(ABC, Generic[NodeT]):
 
     @property
     def waits(self) -> bool:
-        """Whether anybody has died and is not gone yet."""
+        """Whether any member has died and is not gone yet."""
         return bool(self._dead)
 
     def heard(self, frame: bytes) -> None:
-        """A request reached a node: perhaps one that a dead member had sent before."""
+        """A request reached a node; a dead member may have sent it before."""
         for member_id, dead in self._dead.items():
             if member_id.encode() in frame:
                 dead.waited_ms = dead.kept_ms = 0
 
     def notice(self, what: str, detail: str, grace_ms: int) -> None:
-        """What a coordinator says of its groups."""
+        """A coordinator's notice about its groups."""
         if what == "member_gone":
             member_id = detail.partition(":")[0]
             self._gone.add(member_id)
             self.gone_count += self._dead.pop(member_id, None) is not None
-        elif what == "snapshot_lost":  # whoever was on the way out is there again, for a grace
+        elif what == "snapshot_lost":  # a member that was about to go is back, for a grace
             for dead in self._dead.values():
                 dead.limit_ms += grace_ms
 
     def written(self, command: TimeLeft) -> None:
-        """What is left of waits is in the log."""
+        """The remaining time of waits is in the log."""
         named = {what.member for _, _, waits in command.groups for what, _ in waits}
         for member_id in self._dead.keys() & named:
             self._dead[member_id].kept_ms = self._dead[member_id].waited_ms
@@ -128,7 +129,7 @@ class MemberWatch(ABC, Generic[NodeT]):
 
     @abstractmethod
     def coordinator(self) -> NodeT | None:
-        """Who listens to the group's members at this moment."""
+        """The node that listens to the group's members at this moment."""
 
     @abstractmethod
     def life_of(self, node: NodeT) -> int: ...
@@ -143,7 +144,7 @@ class DeadMembers(MemberWatch[BrokerNode]):
         return node.core.incarnation
 
     def coordinator(self) -> BrokerNode | None:
-        """Who listens to the group's members at this moment."""
+        """The node that listens to the group's members at this moment."""
         brokers = [node for node in self._world.nodes.values() if isinstance(node, BrokerNode)]
         if self._group is None:
             known = (paxos_group_of(node.registry, self._name) for node in brokers if node.up)

@@ -1,5 +1,5 @@
 """What must hold of consumer groups: one set of members and one owner of each partition in a
-generation, generations that only grow, commits only of members, and offsets that never go back.
+generation, generations that only grow, commits only by members, and offsets that never go back.
 
 The truth is again the chosen log. What a client is told must be in it (durable before visible).
 """
@@ -16,19 +16,18 @@ from coordinator.states import GroupState
 from simulator.environment.violation import Violation
 
 MEMBERLESS: Final = "readers of reborn"
-"""A group that commits without members; its client looks at it itself
-(simulator.clients.recreated_topic)."""
+"""A group that commits without members; its client (clients.recreated_topic) checks it."""
 ASSIGNED: Final = (GroupState.STABLE,)
 
 
 @attrs.define(eq=False)
 class ConsumerGroup:
-    """One consumer group as the chosen log has it."""
+    """One consumer group according to the chosen log."""
 
     generation: int = 0
     members: frozenset[str] = frozenset()
     joined: dict[int, tuple[str | None, frozenset[str]]] = attrs.Factory(dict)
-    """Generation -> its leader and members, as they were written first."""
+    """Generation -> its leader and members, as first written."""
     plans: dict[int, dict[str, bytes]] = attrs.Factory(dict)
     """Generation -> member -> its partitions."""
     offsets: dict[int, int] = attrs.Factory(dict)
@@ -36,7 +35,7 @@ class ConsumerGroup:
     failed: set[str] = attrs.Factory(set)
     """Commits of which a client was told that they are not, and will not be, in the log."""
     floor: dict[int, int] = attrs.Factory(dict)
-    """Partition -> the highest offset of which a commit was acknowledged."""
+    """Partition -> the highest offset whose commit was acknowledged."""
 
 
 class GroupLogs:
@@ -44,7 +43,7 @@ class GroupLogs:
         self._fresh = fresh
         self.groups: dict[str, ConsumerGroup] = {}
         self.time_left: Callable[[TimeLeft], None] = lambda _: None
-        """Told of what coordinators write down for the next one."""
+        """Called with the waits that a coordinator records for the next one."""
         self.commits = self.generations = self.fenced = self.stale = self.late = 0
 
     def group(self, name: str) -> ConsumerGroup:
@@ -53,8 +52,8 @@ class GroupLogs:
     # -- what nodes do ------------------------------------------------------------------------
 
     def applied(self, body: memoryview, result: bytes, *, late: bool = False) -> None:
-        """A command of a coordinator, and what the first node that applied it made of it. `late`:
-        its mastership was over by then."""
+        """A command of a coordinator, and the result at the first node that applied it. `late`: its
+        mastership was over by then."""
         command, verdict = decode(body), decode_result(result)
         if late:
             self.late += 1
@@ -153,7 +152,7 @@ class GroupLogs:
         return self.group(name).floor.get(partition, 0)
 
     def told_offset(self, name: str, partition: int, floor: int, offset: int) -> None:
-        """An OffsetFetch was answered; -1 where nothing was committed."""
+        """An OffsetFetch was answered; -1 if nothing was committed."""
         if max(offset, 0) < floor:
             self.stale += 1
             if self._fresh:

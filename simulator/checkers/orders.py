@@ -1,9 +1,9 @@
-"""What must hold of orders: what was acknowledged is not undone by an older one that comes late.
+"""What must hold of orders: an older order that comes late does not undo what was acknowledged.
 
 An operator has things of its own, and gives one order after the other about each: to set it (commit
 an offset, create or configure a topic, append a record) or to clear it (delete the offset, the
-group, the topic, the records). So whichever order the log carries out, it is known what had been
-acknowledged since it was answered. The truth is again the chosen log.
+group, the topic, the records). So whichever order the log carries out, it is known what has been
+acknowledged since that order was answered. The truth is again the chosen log.
 """
 
 from enum import Enum
@@ -40,9 +40,9 @@ from wire.error_codes import ErrorCode as KafkaError
 from wire.records.batch import iterate_records, split
 
 PREFIX = "ordered-"
-"""Of the names of operators' things."""
+"""Prefix of the names of operators' things."""
 SETTING = "delete.retention.ms"
-"""Carries the number of the order; where nothing is compacted it has no effect."""
+"""Carries the number of the order; without compaction it has no effect."""
 
 
 class Fate(Enum):
@@ -53,7 +53,7 @@ class Fate(Enum):
     REFUSED = "will not be carried out"
     UNKNOWN = "answered: nobody knows"
     UNHEARD = "never answered"
-    """It may still be on its way to a node: what comes of it when is nobody's fault."""
+    """It may still be on its way to a node: whatever comes of it later is not an error."""
 
 
 @attrs.define
@@ -109,7 +109,7 @@ class Orders:
     # -- what nodes do ------------------------------------------------------------------------
 
     def applied(self, command: Command, result: bytes) -> bool:
-        """A command is applied for the first time; whether it is about a thing of an operator."""
+        """A command is applied for the first time; returns whether it is about a thing of these."""
         if command.kind == CommandKind.REGISTRY:
             return self._registry_applied(command, result)
         if command.kind == CommandKind.CONSUMER_GROUP:
@@ -178,7 +178,7 @@ class Orders:
 
     def _set(self, name: str, number: int) -> None:
         thing = self.thing(name)
-        if number != thing.set_by:  # not the same order, said again
+        if number != thing.set_by:  # not the same order repeated
             self._carry_out(name, number)
             self._check_order(name, number)
             thing.set_by = number
@@ -204,8 +204,8 @@ class Orders:
         thing.set_by = 0
 
     def _check_clearing(self, name: str, newest: int) -> None:
-        """Some order to clear must be behind it, given after what is cleared: if that was not
-        acknowledged, nobody minds."""
+        """Some order to clear must be behind this, given after what is cleared: if that was not
+        acknowledged, no client can object."""
         thing = self.thing(name)
         self.carried_out += 1
         if not newest or thing.at(newest).fate is not Fate.DONE:

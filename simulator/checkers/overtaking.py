@@ -1,9 +1,9 @@
 """The order of what one client sends to one partition without sequences (protocol.md F4).
 
-Every attempt is a batch of its own, which says in which order it was sent and as which one there.
-In the log, those of one order are in this order. Where one was refused, none that was sent behind
-it on its connection, before its client could know, is acknowledged. What has timed out may come to
-be in the log at any time, so with it a new order begins; so it does with a new connection.
+Every attempt is a batch of its own, which contains the order it belongs to and its number there. In
+the log, the batches of one order are in sequence. If one was refused, none that was sent behind it
+on its connection, before its client could know, is acknowledged. What has timed out may appear in
+the log at any time, so a time-out begins a new order; so does a new connection.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from wire.records.batch_writer import build_batch
 
 UNANSWERED, ACKED, REFUSED, GONE = range(4)
 ORDERS_OF_ONE: Final = 32
-"""Bits of a name that say which order of the client it is."""
+"""Bits of a name that give the number of the client's order."""
 
 
 @attrs.define(eq=False)
@@ -32,13 +32,13 @@ class Attempt:
     message: int
     state: int = UNANSWERED
     behind: "list[Attempt]" = attrs.Factory(list)
-    """Refused ones before it, of which the client had not heard when it sent this."""
+    """Refused attempts before it, of which the client had not heard when it sent this one."""
 
 
 class Sending:
-    """One client and one partition. `answered`: whether it asks for answers; without them nothing
-    may be missing between two of one connection, for no refusal is heard of but by its end, or a
-    new master has filled a gap with a no-op (`PartitionLogs.silent`)."""
+    """One client and one partition. `answered`: whether it asks for answers. Without them nothing
+    may be missing between two batches of one connection: only the connection's end reveals a
+    refusal, unless a new master filled a gap with a no-op (`PartitionLogs.silent`)."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Sending:
         self._number = 0
 
     def attempt(self, connection: int, message: int, pad: bytes = b"") -> Attempt:
-        """One more, which is sent now."""
+        """Make one more attempt, which is sent now."""
         if not self.of_connection or self.of_connection[-1].connection != connection:
             self.of_connection = []
             self._begin_order()
@@ -76,7 +76,7 @@ class Sending:
             self._truth.silent(sent)
         self._truth.produced(sent, attempt.data)
         if self._answered:
-            self._truth.gave_up(sent)  # it may well never come to be in the log
+            self._truth.gave_up(sent)  # it may never get into the log
         self.of_connection.append(attempt)
         return attempt
 
@@ -87,8 +87,8 @@ class Sending:
             self._check(before, attempt)
 
     def gone(self, attempt: Attempt, *, goes_on: bool = False) -> None:
-        """It was not answered: it may be in the log, or come there. `goes_on`: its connection is
-        used on."""
+        """It was not answered: it may be in the log, or get there. `goes_on`: its connection stays
+        in use."""
         attempt.state = GONE
         if goes_on:
             self._begin_order()
@@ -108,7 +108,7 @@ class Sending:
                     later.behind.append(attempt)
 
     def _check(self, refused: Attempt, later: Attempt) -> None:
-        """A time-out is no refusal if it is in the log all the same, and before what came later."""
+        """A time-out is no refusal if the batch is in the log after all, before later ones."""
         log = self._truth.logs[refused.sent.partition]
         if all(there != refused.sent for _, there in reversed(log.batches)):
             raise Violation(

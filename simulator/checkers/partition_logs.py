@@ -1,7 +1,7 @@
 """What must hold of a world with the production broker: the anomalies of exam.md section 1.
 
-The truth is the chosen log, as it is applied first, and what the clients say they sent; none of the
-broker's own tables is asked. A violation begins with the name that the anomaly has in the exam.
+The truth is the chosen log, as it is first applied, and what the clients say they sent; none of the
+broker's own tables is consulted. A violation begins with the anomaly's name in the exam.
 """
 
 from bisect import bisect_left, bisect_right
@@ -35,7 +35,7 @@ _NO_TIME: Final = Now(0, 0)
 
 
 class Sent(NamedTuple):
-    """A batch that a client made: its values are the numbers `first` to `first + records - 1`."""
+    """A batch made by a client: its values are the numbers `first` to `first + records - 1`."""
 
     client: int
     partition: int
@@ -45,41 +45,41 @@ class Sent(NamedTuple):
 
 @attrs.define(eq=False)
 class Log:
-    """One partition as the chosen log has it."""
+    """One partition according to the chosen log."""
 
     uid: int
     end: int = 0
     """The offset of the next record."""
     start: int = 0
-    """What lies below has been deleted."""
+    """Everything below has been deleted."""
     written: int = 0
-    """Bytes of its batches, with what was deleted."""
+    """Bytes of its batches, including deleted ones."""
     sizes: list[int] = attrs.Factory(list)
-    """By number of a batch: of all before it."""
+    """By number of a batch: the bytes of all batches before it."""
     acknowledged_to: int = 0
     bases: list[int] = attrs.Factory(list)
     batches: list[tuple[bytes, Sent]] = attrs.Factory(list)
     last: dict[int, int] = attrs.Factory(dict)
-    """Of each client, the greatest number that is in the log."""
+    """For each client, the greatest number that is in the log."""
     slots: dict[int, Slot] = attrs.Factory(dict)
-    """Of each client, the slot of its last batch."""
+    """For each client, the slot of its last batch."""
     slot: Slot = SLOT_ZERO
-    """Of the last batch."""
+    """The slot of the last batch."""
 
     def bytes_from(self, offset: int) -> int:
-        """Of the batches from the one with this offset on."""
+        """Bytes of the batches from the one with this offset on."""
         if offset >= self.end:
             return 0
         return self.written - self.sizes[bisect_right(self.bases, offset) - 1]
 
     def at(self, offset: int) -> tuple[int, bytes, Sent]:
-        """The batch that holds an offset, and its base."""
+        """The batch that contains an offset, and its base."""
         number = bisect_right(self.bases, offset) - 1
         return self.bases[number], *self.batches[number]
 
 
 class _Epochs:
-    """Under which epoch of its lease each slot of a group is applied."""
+    """The epoch of the group's lease under which each slot is applied."""
 
     def __init__(self) -> None:
         self._lease = Lease()
@@ -110,8 +110,7 @@ class PartitionLogs:
         self._epochs: defaultdict[GroupId, _Epochs] = defaultdict(_Epochs)
         self._sent: dict[bytes, Sent] = {}
         self.elsewhere: set[bytes] = set()
-        """Batches of another topic, whose client looks at them itself
-        (simulator.clients.recreated_topic)."""
+        """Batches of another topic, whose client (clients.recreated_topic) checks them."""
         self._given_up: set[tuple[int, int, int]] = set()
         self._failed: set[Sent] = set()
         self._silent: dict[int, Slot] = {}
@@ -139,7 +138,7 @@ class PartitionLogs:
             self._silent[sent.client] = SLOT_ZERO if log is None else log.slot
 
     def gave_up(self, sent: Sent) -> None:
-        """The client does not want to know any more; the batch may be in the log, or come there."""
+        """The client no longer wants to know; the batch may be in the log, or get there."""
         for number in range(sent.first, sent.first + sent.records):
             self._given_up.add((sent.client, sent.partition, number))
 
@@ -152,7 +151,7 @@ class PartitionLogs:
             raise Violation(f"G1a: {sent} was refused for good, and is in the log")
 
     def acked(self, sent: Sent, base_offset: int) -> None:
-        """The client was told that the batch lies at `base_offset`."""
+        """The client was told that the batch is at `base_offset`."""
         log = self.logs.get(sent.partition)
         if log is None or base_offset >= log.end:
             raise Violation(f"lost-write: {sent} is acknowledged at {base_offset}, after the end")
@@ -165,19 +164,19 @@ class PartitionLogs:
         self.acknowledged += 1
 
     def known(self, sent: Sent) -> None:
-        """The client was told that the batch is in the log, not where."""
+        """The client was told that the batch is in the log, but not where."""
         log = self.logs.get(sent.partition)
         if log is None or all(there != sent for _, there in log.batches):
             raise Violation(f"lost-write: {sent} is called a duplicate, and is not in the log")
         self.acknowledged += 1
 
     def floor(self, partition: int) -> int:
-        """What a fetch that begins now must find to be there."""
+        """The end that a fetch that begins now must see at least."""
         log = self.logs.get(partition)
         return 0 if log is None else log.acknowledged_to
 
     def fetched(self, node: NodeId, position: int, floor: int, data: PartitionData) -> int:
-        """Check what a fetch at `position` returned; where the next one begins."""
+        """Check what a fetch at `position` returned; returns where the next one begins."""
         self.fetches += 1
         log = self.logs.get(data.partition_index, Log(-1))
         if data.high_watermark > log.end:
@@ -195,14 +194,14 @@ class PartitionLogs:
         return self.compared(node, position, log, records)
 
     def told_start(self, partition: int, before: int, start: int) -> None:
-        """A client was told that the log begins at `start`, having asked for `before`."""
+        """A client asked to delete below `before`, and was told that the log begins at `start`."""
         log = self.logs.get(partition, Log(-1))
         if not before <= start <= log.start:
             raise Violation(f"trim: {start} is told for {before}, it begins at {log.start}")
 
     def out_of_range(self, node: NodeId, partition: int, position: int, floor: int) -> int:
-        """A fetch at `position`, which a log that ends at `floor` or behind was to have, was told
-        that there is nothing like that; where to go on."""
+        """A fetch at `position`, which a log that ends at `floor` or later should have, was told
+        that the offset is out of range; returns where to continue."""
         log = self.logs.get(partition, Log(-1))
         if log.start <= position <= floor and self.fresh:
             raise Violation(
@@ -211,7 +210,7 @@ class PartitionLogs:
         return max(log.start, min(position, floor))
 
     def compared(self, node: NodeId, position: int, log: Log, records: bytes) -> int:
-        """Check what a node has at `position`; the offset after it."""
+        """Check what a node has at `position`; returns the offset after it."""
         for header, content in split(memoryview(records)):
             base, known, sent = log.at(position) if position < log.end else (-1, b"", None)
             if header.base_offset != base:
@@ -225,7 +224,7 @@ class PartitionLogs:
     # -- what nodes do ------------------------------------------------------------------------
 
     def applied(self, group: GroupId, slot: Slot, entry: Entry, results: list[bytes]) -> None:
-        """Nobody has applied this slot before; `results` are those of its commands."""
+        """No node has applied this slot before; `results` are those of its commands."""
         epoch_then = self._epochs[group].at(slot)
         if entry.kind == EntryKind.NOOP:
             self._no_ops[group] = slot
@@ -242,7 +241,7 @@ class PartitionLogs:
                 self._groups.applied(inner.body, result, late=epoch != epoch_then)
 
     def lease_entry(self, group: GroupId, slot: Slot, control: Control) -> None:
-        """A node has applied it, perhaps not the first."""
+        """A node has applied a lease entry, perhaps not as the first."""
         self._epochs[group].applied(slot, control)
 
     def _trim(self, body: memoryview, result: bytes) -> None:
@@ -283,7 +282,7 @@ class PartitionLogs:
             log.slot = log.slots[sent.client] = slot
 
     def _check_there(self, log: Log, sent: Sent) -> None:
-        """A writer is told so, and goes on with what comes next."""
+        """A writer is told that a chunk is there, and continues with what comes next."""
         if log.last.get(sent.client, 0) < sent.first:
             raise Violation(f"lost-write: {sent} is called a duplicate, and is not in the log")
 

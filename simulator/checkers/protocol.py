@@ -1,7 +1,7 @@
 """What must hold in every world (protocol.md section 6), each as an object of its own.
 
-They see everything: entries as they are proposed, voted for on disk, and applied on any node, and
-what clients are told. None of them asks the code under test for its opinion.
+The checkers see everything: entries as they are proposed, voted for on disk, and applied on any
+node, and what clients are told. None of them asks the code under test for its opinion.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ def encoding(entry: Entry) -> bytes:
 
 
 class OneValuePerBallot:
-    """I1: nobody ever proposes, or votes for, two values in one slot at one ballot (R2)."""
+    """I1: no node ever proposes, or votes for, two values in one slot at one ballot (R2)."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[GroupId, Slot, Ballot], bytes] = {}
@@ -88,13 +88,13 @@ class Agreement:
 
 
 class Results:
-    """I3 for what the state machines make of the entries: the same on every node, in every life."""
+    """I3 for the results of the state machines: the same on every node, in every life."""
 
     def __init__(self) -> None:
         self._results: dict[tuple[GroupId, Slot], list[bytes]] = {}
 
     def applied(self, node: NodeId, group: GroupId, slot: Slot, results: list[bytes]) -> bool:
-        """Returns whether nobody has applied this slot before."""
+        """Returns whether no node has applied this slot before."""
         if not results:
             return False
         known = self._results.setdefault((group, slot), results)
@@ -188,8 +188,8 @@ class Leases:
         self._latest: dict[GroupId, Slot] = {}
 
     def seen(self, node: NodeId, group: GroupId, lease: Lease, *, stolen: bool = False) -> bool:
-        """Returns whether this version is new to the cluster. `stolen`: a Steal made it, and that
-        may move the expiry nearer (Strategy.MOVE_EXPIRY); its author was suspended before."""
+        """Returns whether this version is new to the cluster. `stolen`: a Steal made it, which may
+        move the expiry nearer (Strategy.MOVE_EXPIRY); its author was suspended before."""
         record = LeaseRecord(lease.holder, lease.incarnation, lease.epoch, lease.expires_wall_ns)
         known = self._records.get((group, lease.ver))
         if known is not None:

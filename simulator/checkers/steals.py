@@ -1,16 +1,16 @@
 """A steal never aims at a node that is dead or behind, as far as the master can know.
 
 At the moment at which a master proposes a Steal:
-- a frame of its target has reached it within the time that a steal may take to prepare (or, where
-  the master hands over of its own accord, within the time after which a node counts as silent);
-- if the target runs in the life that the Steal names, it has applied all but so many slots of what
-  the master has applied: the bound that the request is held to, and a window that may have been
-  chosen meanwhile.
+- a frame of its target has reached it within the time that a steal may take to prepare (or, if the
+  master hands over by itself, within the time after which a node counts as silent);
+- if the target runs in the life that the Steal names, it has applied all that the master has
+  applied, except for a number of slots: the bound for the request, and a window that may have been
+  chosen meanwhile;
+- nothing below it is in flight: what was proposed is applied, so every client has its answer (the
+  drain; without it the log is as safe, but clients see errors).
 
-- nothing below it is under way: what was proposed is applied, so that every client had its answer
-  (the drain; without it the log is as safe, and clients see errors).
-
-All are taken from the world: what was delivered when, and what the target's replica has applied.
+All of this is taken from the world: when frames were delivered, and what the target's replica has
+applied.
 """
 
 from typing import TYPE_CHECKING, Final

@@ -1,4 +1,4 @@
-"""Offsets for times: what a reader was told is what the chosen log has."""
+"""Offsets for times: a reader must get what the chosen log has."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -12,16 +12,16 @@ from wire.records.times import Timed
 
 MAX_TIMESTAMP: Final = -3
 TIMES_MS: Final = 64
-"""Records' times lie below."""
+"""Records' times are below this."""
 BATCHES_KEPT: Final = 20_000
-"""Their records' times, once they were read."""
+"""Batches whose records' times are cached after they were read."""
 _SPREAD: Final = 37
 _NOTHING: Final = Timed(-1, -1)
 _HEAD: Final = bytes(PATCHED_BYTES)
 
 
 def time_of(number: int) -> int:
-    """When a client's record of this number was made: in no order, and often at the same time."""
+    """The time of a client's record with this number: in no order, and often repeated."""
     return number * _SPREAD % TIMES_MS
 
 
@@ -29,7 +29,7 @@ def listed(
     log: Log, floor: int, time_ms: int, told: ListOffsetsPartitionResponse, *, fresh: bool
 ) -> None:
     """The first record of this time or later, or, for MAX_TIMESTAMP, the first of the latest ones:
-    of a log that ends at `floor`, where it ended when it was asked for, or somewhere behind."""
+    of a log that ends at `floor`, where it ended when the client asked, or somewhere beyond."""
     answers = dict.fromkeys(_right_answers(log, floor if fresh else 0, time_ms))
     answer = Timed(told.offset, told.timestamp)
     if answer not in answers:
@@ -53,7 +53,7 @@ def _right_answers(log: Log, floor: int, time_ms: int) -> Iterator[Timed]:
 
 @lru_cache(maxsize=BATCHES_KEPT)
 def _records(base: int, content: bytes) -> tuple[Timed, ...]:
-    """Each question goes through the log from its start."""
+    """Cached, because each question goes through the log from its start."""
     data = memoryview(_HEAD + content)
     records = iterate_records(Batch(parse_header(data)._replace(base_offset=base), data))
     return tuple(Timed(record.offset, record.timestamp_ms) for record in records)

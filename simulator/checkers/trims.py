@@ -1,4 +1,4 @@
-"""What may be deleted of the clients' topic: what somebody asked for, and what its settings say."""
+"""What may be deleted from the clients' topic: what was requested, and what its settings allow."""
 
 from typing import Final
 
@@ -7,16 +7,16 @@ import attrs
 from simulator.environment.violation import Violation
 
 SHARE: Final = 0.9
-"""Of retention.bytes, which counts files' headers too, so much at least is left in batches."""
+"""At least this share of retention.bytes, which also counts files' headers, is left in batches."""
 UNTOUCHED: Final = -1
 
 
 @attrs.define(eq=False)
 class Trims:
     asked: dict[int, int] = attrs.Factory(dict)
-    """By number of the partition: the greatest offset below which records were to be deleted."""
+    """By number of the partition: the greatest offset below which deletion was requested."""
     bytes_least: int = UNTOUCHED
-    """The least retention.bytes there ever was; UNTOUCHED: none."""
+    """The lowest retention.bytes ever set; UNTOUCHED: none."""
     deleted: int = 0
     by_retention: int = 0
 
@@ -24,7 +24,7 @@ class Trims:
         self.asked[partition] = max(before, self.asked.get(partition, 0))
 
     def keep(self, retention_bytes: int) -> None:
-        """Somebody is about to set it."""
+        """The setting is about to change."""
         known = self.bytes_least
         self.bytes_least = retention_bytes if known < 0 else min(known, retention_bytes)
 

@@ -1,1 +1,1 @@
-"""Who uses a world: producers, readers, members, operators, each with what it may conclude."""
+"""The users of a world: producers, readers, members, operators, and what each may conclude."""

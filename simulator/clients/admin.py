@@ -1,4 +1,4 @@
-"""The client that creates the topic: asks one node after the other until it is there."""
+"""The client that creates the topic: asks one node after the other until it exists."""
 
 from typing import Final
 

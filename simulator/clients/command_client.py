@@ -24,8 +24,8 @@ class Client:
         self._next = 1
         self.stopped = False
         self._heard = True
-        """Anything since the last round: who hears nothing asks the next node. It goes round, so
-        that finding one that is up is no matter of luck (seed 267)."""
+        """Whether any answer came since the last round: a client without answers asks the next
+        node. It goes round, so that finding a node that is up needs no luck (seed 267)."""
         self._turn = self._target
 
     def start(self) -> None:

@@ -1,8 +1,9 @@
-"""A simulated client's connections: real Kafka frames, an answer to each request, or none.
+"""A simulated client's connections: real Kafka frames; each request gets an answer, or none.
 
-One connection to a node at a time. A request that is not answered in time, and an answer that says
-the node has closed the connection, end it with all that was under way on it; the next request makes
-a new one. So does a request to a node that has restarted meanwhile, whose TCP answers with a reset.
+There is one connection to a node at a time. A request that is not answered in time, and an answer
+that says the node has closed the connection, end it with everything in flight on it; the next
+request makes a new one. So does a request to a node that has restarted meanwhile, whose TCP answers
+with a reset.
 """
 
 from abc import ABC, abstractmethod
@@ -18,11 +19,11 @@ from wire.apis import APIS, Request, decode_response, encode_request, response_c
 TOPIC: Final = "simulated"
 NO_CONNECTION: Final = (0, 0, 0)
 FORGIVE_CHANCE: Final = 0.1
-"""That nodes which were silent are asked again."""
+"""Chance that nodes that were silent are asked again."""
 _KEYS: Final = {api.request: int(key) for key, api in APIS.items()}
 
 AnyResponse: TypeAlias = Any
-"""The response class that belongs to the request, or None where there is no answer."""
+"""The response class that belongs to the request, or None if there is no answer."""
 Answered: TypeAlias = Callable[[AnyResponse], None]
 
 
@@ -45,15 +46,15 @@ class Caller:
         self._connections: dict[int, tuple[int, int, int]] = {}
         """Target -> its connection, the number of the next frame on it, and the target's life."""
         self._early: dict[int, Answer] = {}
-        """Answers that have come before those to earlier requests of their connection."""
+        """Answers that came before those to earlier requests of their connection."""
         self._refusals: dict[int, set[int]] = {}
-        """Of a connection: which of its refusals were heard of."""
+        """Per connection, the refusals that the client has received."""
         world.network.attach(address, self.deliver)
 
     def call(
         self, target: int, message: Request, version: int, timeout_ns: int, answered: Answered
     ) -> None:
-        """`answered` is called once: with the response, or None where there is none."""
+        """`answered` is called once: with the response, or None if there is none."""
         world = self._world
         self._number += 1
         number = self._number
@@ -68,7 +69,7 @@ class Caller:
         world.loop.after(timeout_ns, self._timed_out, number)
 
     def connection(self, target: int) -> int:
-        """The one on which the next request will go."""
+        """The connection on which the next request will go."""
         life = self._world.nodes[NodeId(target)].life
         connection, _, met = self._connections.get(target, NO_CONNECTION)
         if connection and met != life:
@@ -93,9 +94,8 @@ class Caller:
             self._read(what.connection)
 
     def _read(self, connection: int) -> None:
-        """What has come in the order of the requests: TCP and nodes let no answer overtake another,
-        so nobody can have heard of a refusal before he has heard what became of what he sent
-        before."""
+        """Read answers in the order of the requests: TCP and nodes let no answer overtake another,
+        so a client cannot know of a refusal before it knows the outcome of what it sent before."""
         while (oldest := self._oldest(connection)) in self._early:
             what, call = self._early.pop(oldest), self._calls.pop(oldest)
             self._refusals.setdefault(connection, set()).update(what.refusals)
@@ -103,7 +103,7 @@ class Caller:
             call.answered(decode_response(call.api_key, call.version, frame))
 
     def _oldest(self, connection: int) -> int:
-        """The number of the first request that is not answered; 0: all are."""
+        """The number of the first request that is not answered; 0 if all are."""
         under_way = (n for n, call in self._calls.items() if call.connection == connection)
         return next(under_way, 0)
 
@@ -123,7 +123,7 @@ class Caller:
 
 
 def known_in_row(refusals: set[int]) -> int:
-    """All up to this one: what TCP delivers is in order, and no answer overtakes another."""
+    """All refusals up to this one are known: neither TCP nor a node reorders answers."""
     number = 0
     while number + 1 in refusals:
         number += 1
@@ -131,8 +131,8 @@ def known_in_row(refusals: set[int]) -> int:
 
 
 class KafkaClient(ABC):
-    """What producers, readers and members have in common: an address, dice and connections of their
-    own, and something to do now and then. `progress` counts what went well."""
+    """The common part of producers, readers and members: an address, dice and connections of their
+    own, and something to do now and then. `progress` counts successes."""
 
     def __init__(self, world: Surroundings, kind: str, address: int, start_ns_max: int) -> None:
         self._world, self.address = world, address
@@ -147,7 +147,7 @@ class KafkaClient(ABC):
 
     @property
     def think_ns(self) -> int:
-        """It pauses for one to three times as long."""
+        """It pauses for one to three times this long."""
         return self._world.options.client_think_ns
 
     @abstractmethod
@@ -164,14 +164,15 @@ class KafkaClient(ABC):
             self._act()
 
     def _anybody(self) -> int:
-        """Another one each time, so that finding one that is up is no matter of luck (seed 4)."""
+        """The next node each time, so that finding one that is up needs no luck (seed 4)."""
         addresses = self._world.addresses
         self._turn = (self._turn + 1) % len(addresses)
         return addresses[self._turn]
 
     def _anybody_heard(self) -> int:
-        """Rather none that was `_silent` lately: a client that asks one thing at a time would spend
-        half of a short world on waiting. Nor by chance the same one again (seed 286)."""
+        """Preferably a node that was not `_silent` lately: a client that asks one thing at a time
+        would spend half of a short world waiting. And not the same one again by chance (seed
+        286)."""
         if self._chance.random() < FORGIVE_CHANCE:
             self._silent.clear()
         for _ in self._world.addresses:

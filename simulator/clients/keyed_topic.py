@@ -1,9 +1,9 @@
-"""A compacted topic, its only producer, and who reads it from the beginning again and again.
+"""A compacted topic, its only producer, and a reader that reads it from the beginning repeatedly.
 
-What was acknowledged lies where the answer said. A reader finds records at their offsets as they
-were sent, and when it has come to the end it knows of each key what the latest record says: older
-ones may be gone, the latest one may not, and a tombstone not before whoever began to read when it
-was there has come to it. The policy of the topic changes now and then.
+Acknowledged records are where the answer said. A reader finds records at their offsets as they were
+sent, and when it has come to the end it knows the latest record of each key. Older records may be
+gone, the latest may not; and a tombstone may not go before every reader that began while it was
+there has come to it. The policy of the topic changes now and then.
 """
 
 from typing import Final
@@ -44,7 +44,7 @@ POLICY: Final = "cleanup.policy"
 POLICIES: Final = ("compact", "compact", "delete", "compact,delete")
 POLICY_CHANCE: Final = 0.01
 TOMBSTONE_MS: Final = 8_000
-"""So long tombstones stay once the records before them are gone."""
+"""How long tombstones stay once the records before them are gone."""
 SETTINGS: Final = (
     (POLICY, "compact"),
     ("min.cleanable.dirty.ratio", "0"),
@@ -57,11 +57,11 @@ SETTINGS: Final = (
 class _Scan:
     began_ns: int
     due: int
-    """Where the topic ended when it began."""
+    """Where the topic ended when the scan began."""
     position: int = 0
     records: int = 0
     latest: dict[bytes, int] = attrs.Factory(dict)
-    """Of each key, where its last record was."""
+    """For each key, the offset of its last record."""
 
 
 class KeyedTopic(KafkaClient):
@@ -70,7 +70,7 @@ class KeyedTopic(KafkaClient):
         self._producer_id, self._epoch, self._sequence = NO_PRODUCER_ID, -1, 0
         self._there = self._busy = False
         self._sent: list[Record] = []
-        """What is acknowledged, by offset."""
+        """Acknowledged records, by offset."""
         self._pending: tuple[list[Record], bytes] | None = None
         self._scan = _Scan(0, 0)
         self._leader = self._anybody_heard()
@@ -221,14 +221,14 @@ class KeyedTopic(KafkaClient):
         self._scan = _Scan(now_ns, len(self._sent))
         self._world.statistics["compacted away"] += scan.position - scan.records
         if now_ns - scan.began_ns >= TOMBSTONE_MS * MS:
-            return  # a tombstone may have gone that would have told it
+            return  # a tombstone that would have told it may have gone
         latest = {record.key: offset for offset, record in enumerate(self._sent)}
         on_its_way = set() if self._pending is None else {one.key for one in self._pending[0]}
         for offset, record in enumerate(self._sent[: scan.due]):
             key = record.key
             assert key is not None
             if latest[key] != offset or key in on_its_way:
-                continue  # there is a later one, which it may have seen or not
+                continue  # there is a later one, which it may or may not have seen
             seen = scan.latest.get(key)
             if seen == offset or (seen is None and record.value is None):
                 continue

@@ -1,7 +1,7 @@
-"""A member of the consumer group: joins, reads what it is given, commits, leaves, or dies.
+"""A member of the consumer group: joins, reads its partitions, commits, leaves, or dies.
 
-Now and then it says something in the name of another (docs/ownership.md): the name, the generation
-or the instance id is false, so it must be refused, and the other must not notice.
+Now and then it sends a request in the name of another member (docs/ownership.md): the name, the
+generation or the instance id is false, so it must be refused, and the other must not notice.
 """
 
 from functools import partial
@@ -50,16 +50,16 @@ JOIN_TIMEOUT_NS: Final = 4_000 * MS
 PROTOCOL: Final = "range"
 LEAVE_CHANCE, DIE_CHANCE, COMMIT_CHANCE = 0.004, 0.004, 0.4
 THINK_NS_MIN, THINK_NS_MAX = 50 * MS, 120 * MS
-"""A member that thinks for longer is late for its own session."""
+"""A member that thinks for longer misses its own session."""
 GONE_NS_MAX: Final = 4_000 * MS
 LIE_CHANCE: Final = 0.03
 FALSE: Final = "of nobody"
 FAR_OFFSET: Final = 1_000_000
-"""Were it committed, the group would skip everything before it."""
+"""If it were committed, the group would skip everything before it."""
 
 
 class Member(KafkaClient):
-    """One thing at a time, as a consumer's poll loop; heartbeats go between them."""
+    """One thing at a time, as in a consumer's poll loop; heartbeats go in between."""
 
     def __init__(self, world: Surroundings, address: int) -> None:
         super().__init__(world, "member", address, START_NS_MAX)
@@ -67,18 +67,18 @@ class Member(KafkaClient):
         self._coordinator: int | None = None
         self._member_id, self._generation = "", -1
         self._assigned: tuple[int, ...] | None = None
-        """None: to join first."""
+        """None: it has to join first."""
         self._positions: dict[int, int] = {}
         self._leaders: dict[int, int] = {}
         self._commits = 0
         self._busy = False
         self._gone_until = 0
         self.doomed_ns = 0
-        """It dies as soon as it is in the group and waits for nothing, and another one takes its
-        place so long after; 0: it goes on."""
+        """The member dies as soon as it is in the group and waits for nothing, and another one
+        takes its place this long after; 0: it lives on."""
 
     def stall(self, ns: int) -> None:
-        """It does nothing for so long, and goes on as if nothing had been."""
+        """It does nothing for this long, and then continues as if nothing had happened."""
         self._gone_until = max(self._gone_until, self._world.loop.now_ns + ns)
 
     @property
@@ -128,7 +128,7 @@ class Member(KafkaClient):
     def _ask(
         self, request: Request, version: int, answered: Answered, *, join: bool = False
     ) -> None:
-        """Ask the coordinator; with no answer, look for it anew."""
+        """Ask the coordinator; without an answer, look it up again."""
         assert self._coordinator is not None
         self._busy = True
 
@@ -142,7 +142,7 @@ class Member(KafkaClient):
         self._caller.call(self._coordinator, request, version, timeout_ns, done)
 
     def _failed(self, error: int) -> bool:
-        """Whether something is wrong; what a consumer does then."""
+        """Whether there is an error; reacts to it as a consumer does."""
         if error == ErrorCode.NONE:
             self.progress += 1
             return False
@@ -193,7 +193,7 @@ class Member(KafkaClient):
             self._sync(members)
 
     def _sync(self, members: list[str]) -> None:
-        """`members` are there for the leader, who shares out."""
+        """`members` is for the leader, which assigns the partitions."""
         partitions = range(self._world.options.partitions)
         parts = [
             SyncGroupRequestAssignment(member, bytes(partitions[index :: len(members)]))
@@ -228,7 +228,7 @@ class Member(KafkaClient):
     # -- lies ---------------------------------------------------------------------------------
 
     def _lie(self) -> None:
-        """One of the three names is false. An earlier generation is never one to come again."""
+        """One of the three names is false. An earlier generation never becomes current again."""
         member, generation = self._lies.choice(self._world.member_names)
         instance = None
         false = self._lies.choice(("member", "generation", "instance"))
@@ -239,7 +239,7 @@ class Member(KafkaClient):
         else:
             generation = self._lies.choice((generation - 1, generation + FAR_OFFSET))
         says = [self._false_heartbeat, self._false_sync, self._false_commit]
-        if false != "generation":  # it is not named in these
+        if false != "generation":  # these requests do not name it
             says += [self._false_join, self._false_leave]
         self._lies.choice(says)(member, generation, instance)
 
@@ -332,7 +332,7 @@ class Member(KafkaClient):
         truth = self._world.group_logs
         error = None if response is None else response.topics[0].partitions[0].error_code
         if error is None or error == ErrorCode.REQUEST_TIMED_OUT:
-            return  # it may be in the log, or come there
+            return  # it may be in the log, or get there
         if self._failed(error):
             truth.told_failed(GROUP, name)
         else:

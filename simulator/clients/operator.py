@@ -1,7 +1,7 @@
-"""An operator: gives orders about things of its own, one after the other, at whatever node.
+"""An operator: gives orders about things of its own, one after the other, at any node.
 
-A consumer group without members, a topic that comes and goes and is configured, and a topic whose
-records are deleted. What it is told must hold (`simulator.checkers.orders`).
+Its things are a consumer group without members, a topic that comes and goes and is configured, and
+a topic whose records are deleted. What it is told must hold (`simulator.checkers.orders`).
 """
 
 from collections.abc import Callable, Mapping
@@ -49,7 +49,7 @@ START_NS_MAX: Final = 500 * MS
 THINK_NS_MAX: Final = 120 * MS
 TIMEOUT_MS: Final = 1_500
 ANSWER_NS: Final = 2_000 * MS
-"""A node mostly answers sooner, unless it is down, cut off or paused; then it is unheard."""
+"""A node mostly answers sooner, unless it is down, cut off or paused; then the order is UNHEARD."""
 TOPIC_CONFIG: Final = 2
 EVERYTHING, EARLIEST, LATEST, DEFAULT = -1, -2, -1, -1
 ELSEWHERE: Final = frozenset(
@@ -62,7 +62,7 @@ ELSEWHERE: Final = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     )
 )
-"""Who says so cannot help, or does not know yet: the next one may."""
+"""A node that says so cannot help, or does not know yet: the next one may."""
 UNKNOWN: Final = frozenset(
     (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 )
@@ -89,9 +89,9 @@ class Operator(KafkaClient):
         self._targets = dict.fromkeys((self._group, self._topic, self._log), 0)
         self._busy = False
         self._there = False
-        """Whether the topic whose records are deleted is there."""
+        """Whether the topic whose records are deleted exists."""
         self._end = self._start = 0
-        """What ListOffsets must tell at least of it."""
+        """What ListOffsets must at least report of it."""
         self._kinds: Mapping[str, tuple[Callable[[], None], ...]] = {
             self._group: (self._commit, self._commit, self._drop_offset, self._drop_group),
             self._topic: (self._create, self._configure, self._configure, self._delete),
@@ -112,14 +112,14 @@ class Operator(KafkaClient):
         self._chance.choice(self._kinds[thing])()
 
     def _ask(self, thing: str, call: _Call, answered: Callable[[AnyResponse, int], None]) -> None:
-        """`answered` is told the response and its error; None and 0 where there was no answer."""
+        """`answered` gets the response and its error; None and 0 if there was no answer."""
         self._busy = True
         target = self._targets[thing]
 
         def done(response: AnyResponse) -> None:
             self._busy = False
             error = 0 if response is None else call.error(response)
-            if response is None:  # that one is not asked about other things either
+            if response is None:  # do not ask that node about other things either
                 self._silent.add(target)
                 for one, node in self._targets.items():
                     if node == target:

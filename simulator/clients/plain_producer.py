@@ -1,6 +1,6 @@
-"""Plain producers, as most are: no sequences, many requests under way, sent again where refused.
+"""Plain producers, as most are: no sequences, many requests in flight, refused ones sent again.
 
-Nothing but the order of a connection protects their order (simulator.checkers.overtaking).
+Only the order of a connection protects their order (simulator.checkers.overtaking).
 """
 
 from typing import Final
@@ -38,7 +38,7 @@ class _Lane:
 
 
 class PlainProducer(KafkaClient):
-    """`timeout_ns`: so long it waits for an answer."""
+    """`timeout_ns`: how long it waits for an answer."""
 
     def __init__(self, world: Surroundings, address: int, *, timeout_ns: int = TIMEOUT_NS) -> None:
         super().__init__(world, "pipeliner", address, START_NS_MAX)
@@ -58,7 +58,8 @@ class PlainProducer(KafkaClient):
             self._send(lane)
 
     def _send(self, lane: _Lane) -> None:
-        """Whatever may be sent, in order; what was refused waits a while, and all behind it."""
+        """Send whatever may be sent, in order; after a refusal that message, and all behind it,
+        wait a while."""
         if self._world.loop.now_ns < lane.not_before_ns:
             return
         window = 2 * self._world.options.client_window + 1
@@ -106,7 +107,7 @@ class PlainProducer(KafkaClient):
             lane.target = self._anybody() if leader is None else leader.leader_id
 
     def _again(self, lane: _Lane, attempt: Attempt) -> None:
-        """The message takes its place before all that come behind it, and waits a while."""
+        """The message goes back before all that come behind it, and waits a while."""
         lane.unsent = sorted([*lane.unsent, attempt.message])
         back_off_ns = between(self._chance, *BACK_OFF_NS)
         lane.not_before_ns = self._world.loop.now_ns + back_off_ns

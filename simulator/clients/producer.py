@@ -1,9 +1,9 @@
 """An idempotent producer: batches in flight, sent again until acknowledged, new epochs (KIP-360).
 
-Each partition has a lane of its own. Batches go out in order, and what was not acknowledged goes
-out again in order; now and then a lane is given up, as a client's delivery timeout would do: then
-nobody knows what became of its batches, and the producer goes on under the next epoch, or a new id.
-What it says when it asks for an id is a lie now and then: it names one that is another's.
+Each partition has a lane of its own. Batches go out in order, and unacknowledged ones go out again
+in order. Now and then a lane is given up, as by a client's delivery timeout: then the fate of its
+batches is unknown, and the producer continues under the next epoch, or a new id. Now and then it
+lies when it asks for an id: it names one that is another's.
 """
 
 from collections import deque
@@ -30,14 +30,14 @@ ACKS_ALL: Final = -1
 TIMEOUT_NS: Final = 1_500 * MS
 START_NS_MAX: Final = 200 * MS
 PATIENCE_NS: Final = 4_000 * MS
-"""A batch that is older may be given up."""
+"""An older batch may be given up."""
 GIVE_UP_CHANCE: Final = 0.05
 BUMP_CHANCE: Final = 0.8
-"""Of those that give up: to go on to the next epoch without asking anybody, as Java's does."""
+"""Chance, after giving up, to continue with the next epoch without asking, as in Java."""
 ANOTHER: Final = 1_000_000
-"""Added to a producer's name when it begins anew: no address is as large."""
+"""Added to a producer's name when it begins again: no address is as large."""
 BELIEVE_CHANCE: Final = 0.2
-"""Of the definite refusals of a batch that was sent once, and is the latest."""
+"""Chance to believe a definite refusal of a batch that was sent once, and is the latest."""
 RECORDS_MAX: Final = 3
 PAD_CHANCE: Final = 0.03
 PAD: Final = bytes(9_000)
@@ -64,13 +64,13 @@ class _Lane:
 
 
 class Producer(KafkaClient):
-    """`timeout_ns`: so long it waits for what becomes of a batch."""
+    """`timeout_ns`: how long it waits for the outcome of a batch."""
 
     def __init__(self, world: Surroundings, address: int, *, timeout_ns: int = TIMEOUT_NS) -> None:
         super().__init__(world, "producer", address, START_NS_MAX)
         self._lanes = [_Lane(p, self._anybody()) for p in range(world.options.partitions)]
         self._who = address
-        """Changes when it begins anew under another id, as a restarted application does."""
+        """Changes when it begins again under another id, as a restarted application does."""
         self._timeout_ns = timeout_ns
         self._producer_id, self._epoch = NO_PRODUCER_ID, -1
         self._asking = self._ready = False
@@ -109,7 +109,7 @@ class Producer(KafkaClient):
             lane.next_sequence = 0
 
     def _give_up(self) -> None:
-        """If a batch has waited too long: forget what is under way, and take the next epoch."""
+        """If a batch has waited too long: forget what is in flight, and take the next epoch."""
         now_ns, truth = self._world.loop.now_ns, self._world.partition_logs
         oldest = min(
             (lane.window[0].since_ns for lane in self._lanes if lane.window), default=now_ns
@@ -153,7 +153,7 @@ class Producer(KafkaClient):
         self._world.partition_logs.produced(sent, data)
 
     def _send(self, lane: _Lane) -> None:
-        """Whatever is not under way, in order: a node must never see a gap that a client made."""
+        """Send all that is not in flight, in order: a client must never cause a gap."""
         for batch in lane.window:
             if not batch.in_flight:
                 batch.in_flight = True
@@ -185,7 +185,7 @@ class Producer(KafkaClient):
             self._world.partition_logs.known(batch.sent)
             self._done(lane, batch)
         elif batch not in lane.window:
-            pass  # given up: whatever it is, it is right
+            pass  # given up: any answer is right
         elif answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and is_first:
             raise Violation(f"lost-write: all before {batch.sent} was acknowledged, and is missed")
         elif answer.error_code == ErrorCode.INVALID_PRODUCER_EPOCH:
@@ -200,7 +200,7 @@ class Producer(KafkaClient):
             lane.target = self._anybody() if leader is None else leader.leader_id
 
     def _refused(self, lane: _Lane, batch: _Batch) -> None:
-        """Now and then believe it that a batch is not in the log, and use its number again."""
+        """Now and then believe that a batch is not in the log, and use its number again."""
         is_last = batch is lane.window[-1]
         if batch.attempts == 1 and is_last and self._chance.random() < BELIEVE_CHANCE:
             self._world.partition_logs.failed(batch.sent)

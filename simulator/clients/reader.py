@@ -1,6 +1,6 @@
 """A consumer without a group: it reads partitions from end to end, and looks back now and then.
 
-It also asks where a time is, and compares what it is told with the chosen log.
+It also asks for the offsets of times, and compares the answers with the chosen log.
 """
 
 from typing import Final
@@ -36,7 +36,7 @@ class Reader(KafkaClient):
         self._targets = [self._anybody() for _ in self._positions]
         self._waiting = False
         self._looks_up = world.options.operators > 0
-        """Where nobody asks for anything unusual, it does not either."""
+        """If no client asks for anything unusual, it does not either."""
 
     def _act(self) -> None:
         if not self._waiting:
@@ -85,7 +85,7 @@ class Reader(KafkaClient):
         self.progress += 1
 
     def _look_up(self, partition: int) -> None:
-        """Where a time is, or the greatest one; now and then one that nothing is as late as."""
+        """Ask for the offset of a time, or of the greatest; at times of one later than all."""
         time_ms = self._chance.randrange(TIMES_MS + 2)
         if self._chance.random() < MAX_CHANCE:
             time_ms = MAX_TIMESTAMP
@@ -102,7 +102,7 @@ class Reader(KafkaClient):
             self._world.statistics["times looked up"] += 1
             log = truth.logs.get(partition, Log(-1))
             if log.start:
-                return  # what was deleted when is not followed
+                return  # it is not tracked what was deleted when
             listed(log, floor, time_ms, row, fresh=truth.fresh)
             self.progress += 1
 

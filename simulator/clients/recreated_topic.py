@@ -1,14 +1,14 @@
-"""A client whose topic is deleted and made anew, again and again, while it goes on.
+"""A client whose topic is deleted and created again, repeatedly, while it continues.
 
 It is an idempotent producer that numbers its batches as if nothing had happened, a reader, and a
-group that commits without members; one thing at a time. Of everything it is told it knows which
-topic it must be of: records and offsets of an earlier one never come back, nothing of the new one
-is refused for good, and leader epochs do not fall.
+group that commits without members; it does one thing at a time. For every answer it knows which
+topic it must be about: records and offsets of an earlier topic never come back, nothing of the new
+one is refused for good, and leader epochs do not fall.
 
-It makes progress where records are acknowledged: a producer that is put off for ever makes none.
+It makes progress when records are acknowledged: a producer that is put off for ever makes none.
 
-It asks only nodes that have heard of the topic of today, as a client does that has this topic's id
-from the node's metadata; and an answer counts only if the node is in the same life when it comes.
+It asks only nodes that know of the present topic, like a client that has this topic's id from the
+node's metadata; and an answer counts only if the node is in the same life when it comes.
 """
 
 from typing import Final
@@ -46,14 +46,14 @@ TIMEOUT_NS: Final = 1_500 * MS
 TOPIC_TIMEOUT_MS: Final = 1_000
 START_NS_MAX: Final = 400 * MS
 THINK_NS_MAX: Final = 100 * MS
-"""It asks nodes at random who is coordinator, and must come to something once all has healed."""
+"""It asks random nodes for the coordinator, and must get somewhere once everything has healed."""
 DEFAULT: Final = -1
 RECORDS_MIN: Final = 3
-"""A topic lives at least until so many are acknowledged."""
+"""A topic lives at least until this many records are acknowledged."""
 DELETE_CHANCE: Final = 0.2
 AGAIN_CHANCE: Final = 0.7
-"""What is not acknowledged is sent again before anything else, as clients do, once it is known who
-leads: with seven nodes, of which three may, asking at random came to nothing for a minute (589)."""
+"""An unacknowledged record is sent again before anything else, as clients do, once the leader is
+known: with seven nodes, of which three may lead, random asking got nowhere for a minute (589)."""
 REFUSED: Final = (
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -63,8 +63,8 @@ REFUSED: Final = (
 
 
 class RecreatedTopic(KafkaClient):
-    """`late_ns`: how long what was not answered may still come to a node. It says the topic's name
-    only, so the topic is not deleted before."""
+    """`late_ns`: how long an unanswered request may still reach a node. Requests name the topic
+    only by its name, so the topic is not deleted before that."""
 
     def __init__(self, world: Surroundings, address: int, late_ns: int = 0) -> None:
         super().__init__(world, "reborn", address, START_NS_MAX)
@@ -73,17 +73,17 @@ class RecreatedTopic(KafkaClient):
         self._sequence = 0
         self._busy = False
         self._life = 0
-        """Of the topic, and what its records say; the first is 1."""
+        """Number of the topic, which its records contain; the first is 1."""
         self._topic_id: bytes | None = None
         self._ending = False
         self._gone: set[bytes] = set()
         self._records: list[bytes] = []
-        """What is in the topic and acknowledged."""
+        """Acknowledged records of the topic."""
         self._pending: tuple[bytes, bytes] | None = None
         """The value and the batch that are not acknowledged yet."""
         self._committed = self._attempted = 0
         self._epoch_told = self._epoch_before = 0
-        """The highest leader epoch of this topic, and of those that were before it."""
+        """The highest leader epoch of this topic, and of those before it."""
         self._leader = self._coordinator = self._anybody_heard()
 
     @property
@@ -137,13 +137,13 @@ class RecreatedTopic(KafkaClient):
         self._ask(self._anybody_heard(), request, 7, answered)
 
     def _adopt(self) -> None:
-        """It is there, by an earlier attempt of ours, or a node has not heard of its end yet."""
+        """It exists, from an earlier attempt of ours, or a node does not know of its end yet."""
 
         def answered(response: AnyResponse) -> None:
             topic = None if response is None else response.topics[0]
             if topic is None or topic.error_code != ErrorCode.NONE:
                 return
-            if topic.topic_id in self._gone:  # or it was said to be so by one who had not heard
+            if topic.topic_id in self._gone:  # or a node that did not know yet reported it
                 self._topic_id, self._ending = topic.topic_id, True
             else:
                 self._begin(topic.topic_id)
@@ -245,7 +245,7 @@ class RecreatedTopic(KafkaClient):
                 return
             one = topic.partitions[0]
             if self._pending is not None and one.leader_id >= 0:
-                self._leader = one.leader_id  # as clients do that were refused
+                self._leader = one.leader_id  # as clients do after a refusal
             if one.leader_id != target or not self._world.partition_logs.fresh:
                 return  # only the leader itself knows for sure
             if one.leader_epoch <= self._epoch_before:
@@ -304,7 +304,7 @@ class RecreatedTopic(KafkaClient):
         *,
         if_known: bool = False,
     ) -> None:
-        """One question at a time; `if_known`: of the topic of today, or not at all."""
+        """One question at a time; `if_known`: only to a node that knows the present topic."""
         if if_known and not self._knows(target):
             self._leader, self._coordinator = self._anybody_heard(), self._anybody_heard()
             return

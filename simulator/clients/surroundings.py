@@ -1,5 +1,5 @@
-"""What a client sees of its world: time, network, nodes, and the checkers that it tells what it was
-told. `simulator.world.World` has all of it."""
+"""What a client sees of its world: time, network, nodes, and the checkers that it tells about its
+answers. `simulator.world.World` has all of it."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -29,9 +29,9 @@ class Surroundings(Protocol):
     """Of the nodes."""
     nodes: dict[NodeId, SimNode]
     producer_ids: list[tuple[int, int]]
-    """Ids and epochs in use, in the order in which they came up: what a liar may name."""
+    """Ids and epochs in use, in the order of their appearance: a liar may name them."""
     member_names: list[tuple[str, int]]
-    """Members and generations, as they were told: what a liar may name as well."""
+    """Members and generations, as they were reported: a liar may name them as well."""
     fresh: bool
     """Whether clocks are good enough for I7."""
     acknowledged: Acknowledged
@@ -41,7 +41,7 @@ class Surroundings(Protocol):
     deaths: DeadMembers
 
     def topic_id(self, node: NodeId, name: str) -> bytes | None:
-        """Of which topic of this name the node knows."""
+        """The topic of this name that the node knows."""
         ...
 
     def caller(self, address: int) -> "Calls":
@@ -60,9 +60,9 @@ class Calls(Protocol):
         timeout_ns: int,
         answered: Callable[[Any], None],
     ) -> None:
-        """`answered` is called once: with the response, or None where there is none."""
+        """`answered` is called once: with the response, or None if there is none."""
         ...
 
     def connection(self, target: int) -> int:
-        """The one on which the next request will go."""
+        """The connection on which the next request will go."""
         ...

@@ -1,11 +1,11 @@
-"""A streaming job that writes under tokens: it dies at any moment and runs a micro-batch again.
+"""A streaming job that writes under write tokens: it dies at any moment and repeats a micro-batch.
 
-What is in a micro-batch follows from its number, as with a source that can be read again. A run
-writes its chunks to all partitions, in order, some of them in flight together; when all are there
-that is noted, and the next micro-batch begins. Where a run dies, another one begins with the same
-micro-batch, perhaps one that was complete. It has connections of its own, so what the dead one had
-under way arrives at any time; and now and then it is not dead, and goes on beside the new one for a
-while.
+The content of a micro-batch follows from its number, as with a source that can be read again. A run
+writes its chunks to all partitions, in order, with some in flight together; when all are there that
+is recorded, and the next micro-batch begins. When a run dies, another one begins with the same
+micro-batch, even if that was complete. It has connections of its own, so what the dead run had in
+flight arrives at any time. Now and then the old run is not dead, and continues beside the new one
+for a while.
 """
 
 from collections import deque
@@ -32,11 +32,11 @@ TIMEOUT_NS: Final = 1_500 * MS
 START_NS_MAX: Final = 400 * MS
 DIE_CHANCE: Final = 0.06
 UNNOTED_CHANCE: Final = 0.2
-"""It dies when all is written, before it has noted that."""
+"""Chance to die after everything is written, before that is recorded."""
 GHOST_CHANCE: Final = 0.3
 GHOST_NS_MAX: Final = 6_000 * MS
 CHUNKS: Final = (0, 1, 1, 1, 2, 3, 7)
-"""In a partition; the last is more than what is remembered by offsets."""
+"""Chunks in a partition; the last number is more than what is remembered by offsets."""
 RECORDS_MAX: Final = 3
 
 
@@ -48,7 +48,7 @@ class _Chunk:
 
 @attrs.define(eq=False)
 class _Lane:
-    """What a run has still to write to a partition."""
+    """What a run still has to write to a partition."""
 
     partition: int
     target: int
@@ -61,7 +61,7 @@ class _Run:
     caller: Calls
     lanes: list[_Lane]
     until_ns: int | None = None
-    """When it ends, if it is a ghost: one that has been given up, and does not know it."""
+    """When it ends, if it is a ghost: a run that was given up and does not know it."""
 
     @property
     def done(self) -> bool:
@@ -69,7 +69,7 @@ class _Run:
 
 
 class Writer(KafkaClient):
-    """Two addresses: of its own and the next."""
+    """It has two addresses: its own and the next."""
 
     def __init__(self, world: Surroundings, address: int) -> None:
         super().__init__(world, "writer", address, START_NS_MAX)
@@ -77,7 +77,7 @@ class Writer(KafkaClient):
         self._partitions = world.options.partitions
         self._batch = 0
         self._made: dict[int, list[list[_Chunk]]] = {}
-        """Micro-batches by number; of each partition its chunks."""
+        """Micro-batches by number; for each partition its chunks."""
         self._next_numbers = [1] * self._partitions
         self._run: _Run | None = None
         self._ghosts: list[_Run] = []
@@ -108,7 +108,7 @@ class Writer(KafkaClient):
         return _Run(self._callers[0], lanes)
 
     def _die(self, run: _Run) -> None:
-        """Who waits for the answers of a dead run? Only their effects are left."""
+        """No run waits for the answers of a dead one: only their effects are left."""
         self._world.statistics["micro-batches run again"] += 1
         self._callers.rotate()
         self._run = None

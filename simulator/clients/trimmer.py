@@ -1,4 +1,4 @@
-"""An operator of the topic that all work with: changes its retention, deletes its records."""
+"""An operator of the common topic: changes its retention, deletes its records."""
 
 from typing import Final
 
@@ -26,7 +26,7 @@ RETENTION_BYTES: Final = "retention.bytes"
 SIZES: Final = (-1, 30_000, 80_000, 200_000)
 """What is kept of a partition; -1: all."""
 SHARES: Final = 6
-"""Not more than one of so many of what is there goes at a time: the rest is for retention."""
+"""At most one part in this many goes at a time: the rest is for retention."""
 
 
 class Trimmer(KafkaClient):

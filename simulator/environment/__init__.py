@@ -1,1 +1,1 @@
-"""What a world is made of before there is a node: time, chance, clocks, network, options, trace."""
+"""What a world has before it has a node: time, chance, clocks, network, options, trace."""

@@ -1,7 +1,7 @@
 """A node's two clocks as functions of true time (protocol.md section 1, "Clock bound").
 
-The wall clock is off by an offset that may step, and drifts, or stands still; the boot clock never
-steps, has a rate of its own, and starts anew at a power cut.
+The wall clock is off by an offset that may step and drift, or it stands still. The boot clock never
+steps, has a rate of its own, and starts at zero after a power cut.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ from paxos.ids import Now
 EPOCH_NS: Final = 1_700_000_000_000_000_000
 _MILLION: Final = 1_000_000
 STOPPED_PPM: Final = -_MILLION
-"""A drift by which the wall clock stands still."""
+"""The drift at which the wall clock stands still."""
 
 
 class Clock:
@@ -43,7 +43,7 @@ class Clock:
 
     @property
     def trusted(self) -> bool:
-        """Whether the node believes its wall clock to be within the bound."""
+        """Whether the node believes that its wall clock is within the bound."""
         return self._trusted
 
     @trusted.setter
@@ -57,7 +57,7 @@ class Clock:
         self._read_at = -1
 
     def stand_still(self, true_ns: int, ns: int) -> None:
-        """Neither clock goes on for so long; nobody reads them meanwhile."""
+        """Neither clock advances for `ns`; nobody reads them in that time."""
         self.step(true_ns, self.offset_ns - ns)
         self._boot_base_ns += ns
 

@@ -1,4 +1,4 @@
-"""Virtual time: a heap of events. Ties are broken by the order of scheduling, so runs repeat."""
+"""Virtual time: a heap of events. Ties run in the order of scheduling, so runs repeat."""
 
 import heapq
 from collections.abc import Callable
@@ -6,14 +6,14 @@ from typing import Any
 
 
 class Died(Exception):
-    """A node ended in the middle of an event: the rest of that event does not happen."""
+    """A node died in the middle of an event: the rest of that event does not happen."""
 
 
 class Loop:
     def __init__(self) -> None:
         self.now_ns = 0
         self.end_ns = 0
-        """Up to where it runs at present."""
+        """The end of the current `run_until`."""
         self.events = 0
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._scheduled = 0
@@ -29,8 +29,8 @@ class Loop:
         heapq.heappush(self._heap, (self.now_ns + delay_ns, self._scheduled, call, args))
 
     def skip_to(self, when_ns: int) -> bool:
-        """What is next at that moment may as well be done now: nothing else is due until then, and
-        the run does not end before. Only for the last thing that an event does."""
+        """Whether the next event may as well run now: nothing else is due until `when_ns`, and the
+        run does not end before. Only for the last action of an event."""
         heap = self._heap
         if when_ns > self.end_ns or (heap and heap[0][0] <= when_ns):
             return False

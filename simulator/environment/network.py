@@ -1,7 +1,7 @@
 """The simulated network: loses, duplicates, delays, reorders; links can be cut one way, or clogged.
 
-A frame is bytes, as on a real link: the codec works in every world. Frames may arrive in a later
-incarnation of the receiver than the one they were meant for, which TCP would not do: it is harsher.
+A frame is bytes, as on a real link, so every world uses the codec. A frame may reach a later
+incarnation of the receiver than the one it was meant for. TCP would not do that: this is harsher.
 """
 
 import random
@@ -16,17 +16,17 @@ from simulator.environment.loop import Loop
 
 LATE_CHANCE: Final = 0.002
 LATE_MEAN_NS: Final = 4_000 * MS
-"""Now and then a frame sleeps somewhere and arrives among later incarnations (scenario 24)."""
+"""Now and then a frame is held up somewhere and arrives among later incarnations (scenario 24)."""
 HELD_MAX: Final = 4_000
-"""Frames that wait at clogged nodes; more are lost, as from a full queue."""
+"""Most frames that wait at clogged nodes; more are lost, as from a full queue."""
 PAST_MAX: Final = 256
 PAST_EVERY: Final = 16
-"""One frame of so many is remembered, to come once more when nobody thinks of it any longer."""
+"""One frame in this many is remembered, to arrive once more when nobody expects it."""
 
 
 @attrs.frozen(kw_only=True)
 class Quality:
-    """How bad a link is: chances for each frame."""
+    """How bad a link is: probabilities for each frame."""
 
     loss: float = 0.0
     duplication: float = 0.0
@@ -49,15 +49,15 @@ class Network:
         self.cut: set[tuple[int, int]] = set()
         self.quality = USUAL
         self.links: dict[tuple[int, int], Quality] = {}
-        """Links that are worse, or better, than the rest."""
+        """Links that are worse, or better, than the default."""
         self.stalled: dict[tuple[int, int], list[object]] = {}
-        """Links that hold what they are given, in order, and what they hold."""
+        """Links that hold the frames given to them, in order, and those frames."""
         self.clogged: set[int] = set()
         self._held: list[tuple[int, int, object]] = []
         self._past: deque[tuple[int, int, object]] = deque(maxlen=PAST_MAX)
         self.sent = 0
         self.spoil: Callable[[int, int, object], object] | None = None
-        """What a faulty peer makes of what it sends."""
+        """Turns what a faulty peer sends into something wrong."""
 
     def attach(self, address: int, deliver: Callable[[int, object], None]) -> None:
         self._deliver[address] = deliver
@@ -114,12 +114,12 @@ class Network:
                     self.cut.add((node, other))
 
     def connect(self, one: int, other: int) -> None:
-        """The opposite of a cut between two."""
+        """Undo a cut between two nodes."""
         self.cut.discard((one, other))
         self.cut.discard((other, one))
 
     def stall(self, link: tuple[int, int]) -> None:
-        """As TCP where the other end does not read, or a router is stuck: nothing is lost."""
+        """Like TCP when the other end does not read, or a router is stuck: nothing is lost."""
         self.stalled.setdefault(link, [])
 
     def flow(self, link: tuple[int, int]) -> None:
@@ -128,7 +128,7 @@ class Network:
             self._loop.after(self._delay_min_ns, self._deliver[target], source, what)
 
     def clog(self, address: int) -> None:
-        """What it sends and what is sent to it waits, in order."""
+        """Frames from and to this address wait, in order."""
         self.clogged.add(address)
 
     def unclog(self, address: int) -> None:
@@ -141,8 +141,8 @@ class Network:
                 self._loop.after(self._delay_min_ns, self._deliver[target], source, what)
 
     def echo(self, chance: random.Random, among: Container[int]) -> None:
-        """A frame of long ago arrives once more, or for the first time, between nodes: a client's
-        that came twice would be two requests, and no TCP does that to one (seed 419)."""
+        """Deliver an old frame again, or for the first time, between nodes only: a client's frame
+        delivered twice would be two requests, and TCP never does that (seed 419)."""
         if self._past:
             source, target, what = self._past[chance.randrange(len(self._past))]
             if source in among and target in among:

@@ -1,8 +1,8 @@
-"""Everything that makes one world different from another: drawn from its seed, printed on failure.
+"""Everything in which worlds differ: drawn from the seed, printed on failure.
 
-Swarm testing (Groce et al., ISSTA 2012): each world switches a random subset of the faults off, for
-a fault that is always on can hide what another would have shown. Some worlds are narrow on purpose
-(`Temper`): what needs a rare coincidence happens where little else does.
+Swarm testing (Groce et al., ISSTA 2012): each world switches off a random subset of the faults,
+because a fault that is always on can hide what another would have shown. Some worlds are narrow on
+purpose (`Temper`): a bug that needs a rare coincidence shows where little else happens.
 """
 
 import random
@@ -17,27 +17,27 @@ from paxos.timing import Strategy, Timing
 from simulator.environment.dice import between, dice
 
 HEAL_AT: Final = 0.72
-"""The part of a world in which faults happen; then it heals, and must make progress."""
+"""The share of a world in which faults happen; then it heals, and must make progress."""
 BROKER_SHARE: Final = 0.5
 REBORN_SHARE: Final = 0.3
 """Of the worlds with brokers."""
-"""Of the worlds, so many run the production broker."""
+"""This share of the worlds runs the production broker."""
 JUDGED_SHARE: Final = 0.25
-"""... and so many are judged by the specification, which knows of no checkpoints: it sees slots."""
+"""This share is judged by the specification. It does not know checkpoints: it sees slots."""
 MEMBERS_SHARE: Final = 0.4
 STALL_SHARE: Final = 0.4
 WORDS_SHARE: Final = 0.3
 CHECKPOINT_SLOTS: Final = (0, 20, 60, 200)
 RECOVERY_LEASES_MAX: Final = 10
-"""I10 as a number (exam.md D2): within so many lease times of the heal every group has a master."""
+"""I10 as a number (exam.md D2): after so many lease times from the heal each group has a master."""
 
 
 class Clocks(Enum):
     EXACT = "exact"
     WITHIN = "within"
-    """Every clock within the bound, stepping, drifting, standing still there."""
+    """Every clock stays within the bound: it steps, drifts or stands still there."""
     BEYOND = "beyond"
-    """The bound is broken: I4 may fail, the log may not (I5)."""
+    """The bound is broken: I4 may fail, the log must not (I5)."""
 
 
 class DiskKind(Enum):
@@ -46,21 +46,21 @@ class DiskKind(Enum):
 
 
 class Temper(Enum):
-    """How a world goes about hurting its nodes."""
+    """How a world hurts its nodes."""
 
     CALM = "calm"
-    """A fault now and then: what recovers has time to recover wrongly."""
+    """A fault now and then: a recovery has time to go wrong."""
     HOSTILE = "hostile"
-    """Short leases, faults and steals all the time, and aimed at the moment a Steal leaves."""
+    """Short leases, faults and steals all the time, aimed at the moment after a Steal is sent."""
     NARROW = "narrow"
-    """Hostile, with one group of three nodes and few open slots: the same slots, fought over."""
+    """Hostile, with one group of three nodes and few open slots, for which all compete."""
 
 
 class Workload(Enum):
-    """What the nodes do with what is chosen, and who their clients are."""
+    """What the nodes do with chosen entries, and who their clients are."""
 
     COMMANDS = "commands"
-    """A stand-in that counts commands: cheap, and about the protocol alone."""
+    """A stand-in that counts commands: cheap, and only about the protocol."""
     BROKER = "broker"
     """The production broker and coordinator, and clients that speak Kafka."""
 
@@ -109,7 +109,7 @@ class Options:
     tick_ns: int
     clocks: Clocks
     boot_ppm_max: int
-    """How far off the rate of a boot clock may be, within which no promise depends on it."""
+    """Bound on the rate error of boot clocks; no promise depends on it within this bound."""
     disk: DiskKind
     faults: frozenset[Fault]
     fault_gap_ns: int
@@ -123,34 +123,33 @@ class Options:
     client_think_ns: int
     batch_wait_ns: int
     balancing: bool
-    """Steals come from the production balancer with its token, not from a toy that asks at will."""
+    """Steals come from the production balancer with its token, not from a toy at random."""
     steals_max: int = 1
-    """The policy's budget of steals at a time."""
+    """The policy's limit on steals at a time."""
     judged: bool = False
-    """Every event is shown to the executable specification (simulator/model/specification.py)."""
+    """The executable specification (simulator/model/specification.py) sees every event."""
     workload: Workload = Workload.COMMANDS
     partitions: int = 1
     consumers: int = 0
-    """Members of the one consumer group, those that died not counted."""
+    """Members of the one consumer group, not counting those that died."""
     writers: int = 0
-    """Streaming jobs that write under tokens."""
+    """Streaming jobs that write with tokens."""
     stall_every_ns: int = 0
-    """How often whoever coordinates the consumer group stands still for STALL_NS; 0: never. Not
-    drawn, for it spoils what else a world is about."""
+    """How often the consumer group's coordinator freezes for STALL_NS; 0: never. Not drawn, because
+    it spoils what else a world tests."""
     operators: int = 0
     """Clients that commit, create, configure and delete things of their own."""
     pipeliners: int = 0
-    """Plain producers, whose order nothing keeps but that of their connections."""
+    """Plain producers: only their connections keep their order."""
     reborn: bool = False
-    """A topic is deleted and made anew while its clients go on
-    (simulator/clients/recreated_topic.py)."""
+    """A topic is deleted and recreated while its clients go on (clients/recreated_topic.py)."""
     tail_bytes: int = 0
     """What a broker keeps in memory; it reads the rest from its log."""
     checkpoint_slots: int = 0
-    """A group is checkpointed on a node when it has got so many slots further, and the log retired
-    behind the one before; 0: never."""
+    """A node checkpoints a group whenever it has applied this many more slots, and retires the log
+    behind the checkpoint before; 0: never."""
     kept: frozenset[int] | None = None
-    """Only these of the nemesis's strikes happen (simulator/shrink.py); None: all."""
+    """Only these strikes of the nemesis happen (simulator/shrink.py); None: all."""
 
     @property
     def hostile(self) -> bool:
@@ -166,7 +165,7 @@ class Options:
 
     @property
     def handover_ns(self) -> int:
-        """Nobody acts for so long at most while a steal goes wrong and everything else is well."""
+        """The longest time without an acting node while a steal goes wrong and all else is well."""
         timing = self.timing
         election_ns = 0
         if timing.strategy is not Strategy.DELEGATE:  # the clock, and rivals that outbid each other
@@ -181,7 +180,7 @@ class Options:
 
     @property
     def recovery_ns(self) -> int:
-        """I10: so long after the heal somebody acts in every group and nobody is suspended."""
+        """I10: by this time after the heal a node acts in every group and none is suspended."""
         timing = self.timing
         return (
             timing.lease_ns
@@ -242,14 +241,14 @@ PARSERS: Final[Mapping[str, Parser]] = {
     "checkpoint_slots": int,
     "kept": lambda text: frozenset(_numbers(text)),
 }
-"""What `--set name=value` may change of a world."""
+"""The options that `--set name=value` may change."""
 
 
 def changed(options: Options, settings: Iterable[str]) -> Options:
     """The options with `name=value` settings applied.
 
     Raises:
-        ValueError: there is no such name, or no such value.
+        ValueError: no such name, or no such value.
     """
     changes: dict[str, object] = {}
     for setting in settings:
@@ -261,7 +260,7 @@ def changed(options: Options, settings: Iterable[str]) -> Options:
 
 
 def as_settings(before: Options, after: Options) -> tuple[str, ...]:
-    """The settings that make `after` of `before`."""
+    """The settings that turn `before` into `after`."""
     names = [name for name in PARSERS if getattr(before, name) != getattr(after, name)]
     return tuple(f"{name}={_as_text(getattr(after, name))}" for name in names)
 
@@ -284,7 +283,7 @@ def draw(
     strategy: Strategy = Strategy.DELEGATE,
     workload: Workload | None = None,
 ) -> Options:
-    """The options of world `seed`; `disk` and `workload` override what is drawn."""
+    """The options of world `seed`; `disk` and `workload` override the draw."""
     d = dice(seed, "options")
     temper = d.choice((Temper.CALM, Temper.HOSTILE, Temper.NARROW))
     hostile, narrow = temper is not Temper.CALM, temper is Temper.NARROW
@@ -353,14 +352,13 @@ def _faults(d: random.Random, *, narrow: bool) -> frozenset[Fault]:
 
 
 def _members_change(seed: int, *, narrow: bool) -> frozenset[Fault]:
-    """On top of what else goes wrong: a new configuration is what changes the rules of the rest."""
+    """Added to the other faults: a new configuration changes the rules for all the rest."""
     often = not narrow and dice(seed, "membership").random() < MEMBERS_SHARE
     return frozenset((Fault.MEMBERS,) if often else ())
 
 
 def _on_top(seed: int) -> frozenset[Fault]:
-    """With dice of their own: what the worlds before there were such faults drew, they draw
-    still."""
+    """With their own dice: worlds still draw what they drew before these faults existed."""
     shares = {Fault.STALL: ("stalls", STALL_SHARE), Fault.WORDS: ("words", WORDS_SHARE)}
     return frozenset(
         fault for fault, (name, share) in shares.items() if dice(seed, name).random() < share

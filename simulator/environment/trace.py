@@ -1,11 +1,11 @@
-"""What happened: a digest that two runs of one seed must agree on, and lines for the reader."""
+"""What happened: a digest on which two runs of one seed must agree, and lines for the reader."""
 
 import hashlib
 from collections import deque
 from typing import Final
 
 TAIL_LINES: Final = 400
-"""Kept to be printed when a world fails."""
+"""How many are kept, to be printed when a world fails."""
 
 
 class Trace:
@@ -23,7 +23,7 @@ class Trace:
             self.tail.append(line)
 
     def mix(self, data: bytes) -> None:
-        """Into the digest, not into the lines."""
+        """Adds to the digest, not to the lines."""
         self._hash.update(data)
 
     def digest(self) -> str:

@@ -1,4 +1,4 @@
-"""What a world raises where something is wrong."""
+"""The exception that a world raises when something is wrong."""
 
 
 class Violation(AssertionError):

@@ -1,1 +1,1 @@
-"""The protocol as explicit-state models, and the traces of worlds judged by its rules."""
+"""The protocol as explicit-state models, and the specification that judges the worlds' traces."""

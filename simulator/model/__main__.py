@@ -1,7 +1,7 @@
-"""`python -m simulator.model` checks the protocol: the models, every rule taken away, the traces.
+"""`python -m simulator.model` checks the protocol: the models, each without each rule, the traces.
 
-Ends with 0 where everything is as expected, 1 where not, 69 (EX_UNAVAILABLE) without a compiler.
-The traces are those of the production core in the worlds of --traces; they need no compiler.
+Exits with 0 if everything is as expected, 1 if not, 69 (EX_UNAVAILABLE) without a compiler. The
+traces are those of the production core in the worlds of --traces; they need no compiler.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def _check_models(arguments: argparse.Namespace) -> int:
 
 
 def _check_planted(left_out: frozenset[str], processes: int) -> int:
-    """Without this, a specification that accepts everything would look good."""
+    """Without this check a specification that accepts everything would look good."""
     names = [name for name in REFUSED_BY if name not in left_out]
     bad = 0
     for name, verdict in validate_all_planted(names, processes):

@@ -1,7 +1,7 @@
-"""Compile the models, run them, and judge what they say.
+"""Compile the models, run them, and judge their output.
 
 Two programs run at a time, each on one core. The models print one line of `name=value` pairs; the
-rest of what they say is for people.
+rest of their output is for people.
 """
 
 import os
@@ -35,7 +35,7 @@ class ModelError(Exception):
 class Verdict:
     run: Run
     text: str
-    """All it printed, a counterexample included."""
+    """Everything it printed, including a counterexample."""
     values: Mapping[str, str]
 
     @property
@@ -44,7 +44,7 @@ class Verdict:
 
     @property
     def finding(self) -> str:
-        """What it says after its title: the broken invariant, or that there is none."""
+        """What it prints after its title: the broken invariant, or that there is none."""
         return self.text.partition(": ")[2].partition("\n")[0]
 
     @property
@@ -65,7 +65,7 @@ class Verdict:
 
 
 def find_compiler() -> str:
-    """The compiler named by CXX, or the first that is installed."""
+    """The compiler that CXX names, or the first that is installed."""
     named = os.environ.get("CXX")
     for name in (named,) if named else COMPILERS:
         found = shutil.which(name)
@@ -104,7 +104,7 @@ def execute(program: Path, run: Run) -> Verdict:
 
 
 def check(runs: Iterable[Run], folder: Path, processes: int = PROCESSES) -> Iterator[Verdict]:
-    """Verdicts in the order of `runs`; programs are compiled in `folder`, each once."""
+    """Verdicts in the order of `runs`; each program is compiled once, in `folder`."""
     compiler = find_compiler()
     programs: dict[object, Future[Path]] = {}
 
@@ -122,7 +122,7 @@ def check(runs: Iterable[Run], folder: Path, processes: int = PROCESSES) -> Iter
 
 
 def disagreements(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """Runs that differ in their reductions only must have seen the same outcomes."""
+    """Runs that differ only in their reductions must have seen the same outcomes."""
     seen: dict[str, Verdict] = {}
     for verdict in verdicts:
         word = verdict.run.same_outcomes

@@ -1,8 +1,8 @@
-"""What a trace tells: the protocol's events of one group, in the order in which they happened.
+"""What a trace contains: the protocol's events of one group, in the order in which they happened.
 
 Events are what can be seen of a node from outside: what has become durable, what it tells others
-(at the moment it leaves), what it applies, and when it thinks that it may act. A trace is a list of
-them, or a file with one JSON object per line.
+(when it leaves), what it applies, and when it believes that it may act. A trace is a list of
+events, or a file with one JSON object per line.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from paxos.ids import BALLOT_ZERO, NOBODY, Ballot, Epoch, GroupId, Incarnation, 
 
 
 class Value(NamedTuple):
-    """An entry: its digest is its identity, the rest is what the protocol looks at."""
+    """An entry: its digest is its identity, the protocol looks at the rest."""
 
     digest: str
     kind: EntryKind
@@ -25,7 +25,7 @@ class Value(NamedTuple):
     prev_ver: Slot = Slot(0)
     expires_ns: int = 0
     source: NodeId = NOBODY
-    """Who gives the lease away, in a Steal; and the ballot that goes with it."""
+    """In a Steal: who gives the lease away, and the ballot it gives with it."""
     ballot: Ballot = BALLOT_ZERO
     members: tuple[NodeId, ...] = ()
 
@@ -67,7 +67,7 @@ def value_of(entry: Entry) -> Value:
 
 
 class Booted(NamedTuple):
-    """What a restarted node believes: `log` was replayed, `votes` concern slots not applied."""
+    """What a restarted node believes: it replayed `log`; `votes` are for slots not applied."""
 
     group: GroupId
     node: NodeId
@@ -102,7 +102,7 @@ class VoteDurable(NamedTuple):
     value: Value
 
 
-# -- what leaves a node, and the two things that have to be known of what arrives -------------
+# -- what leaves a node, and the two arrivals that have to be known ---------------------------
 
 
 class Prepared(NamedTuple):
@@ -129,7 +129,7 @@ class PromiseReceived(NamedTuple):
 
 class Told(NamedTuple):
     """`source` has told this incarnation of `node` the highest ballot it remembers of it, or an
-    earlier one, for the network may deliver what was sent to that (Progress)."""
+    earlier one: the network may deliver what was sent to an earlier incarnation (Progress)."""
 
     group: GroupId
     node: NodeId
@@ -203,12 +203,12 @@ class ReadAnswered(NamedTuple):
     group: GroupId
     node: NodeId
     epoch: Epoch
-    """Under which the read began."""
+    """The epoch under which the read began."""
     wall_ns: int
 
 
 class Acknowledged(NamedTuple):
-    """A command of the entry applied in `slot` is done, says the node that has proposed it; 0: it
+    """The node that proposed a command says that it is done, in the entry applied in `slot`; 0: it
     says so without having applied anything just now."""
 
     group: GroupId
@@ -238,14 +238,14 @@ Event: TypeAlias = (
 )
 
 KINDS: Final[dict[str, Any]] = {kind.__name__: kind for kind in Event.__args__}
-"""Any: NamedTuple classes have no common type that mypy knows."""
+"""Any: mypy knows no common type of NamedTuple classes."""
 
 
 # -- files ------------------------------------------------------------------------------------
 
 
 def write_header(file: IO[str], header: dict[str, Any]) -> None:
-    """The first line: what a specification has to know of the groups."""
+    """The first line: what a specification has to know about the groups."""
     file.write(json.dumps(header) + "\n")
 
 

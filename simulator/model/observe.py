@@ -1,8 +1,8 @@
-"""A world that is watched: its nodes tell the events of the protocol as they happen.
+"""A world under observation: its nodes report the protocol's events as they happen.
 
-Nothing in the node asks who watches, and no dice are rolled for it: a watched world is the same
-world, with the same digest. Order matters, and is taken from the order of effects in a Step
-(paxos/step.py): what a round applies is told before what it sends, what it sends when it leaves.
+Nothing in the node asks whether it is observed, and observing rolls no dice: the world is the same,
+with the same digest. The order of events matters; it comes from the order of effects in a Step
+(paxos/step.py): what a round applies is reported before what it sends, and that when it leaves.
 """
 
 from collections.abc import Callable, Iterable
@@ -35,7 +35,7 @@ def _votes(message: Promise) -> tuple[Vote, ...]:
 
 
 class Observed(SimNode):
-    """What is said here goes for both kinds of node."""
+    """The part common to both kinds of node."""
 
     world: "ObservedWorld"
 
@@ -188,7 +188,7 @@ class Observed(SimNode):
             self._relaying = False
 
     def _tell_outcome(self, group: GroupId, outcome: Outcome) -> None:
-        """Whoever relays an answer has applied nothing for it."""
+        """A node that relays an answer has applied nothing for it."""
         if isinstance(outcome, Done) and (self._applying or not self._relaying):
             wall_ns = self.now().wall_ns
             self.world.tell(events.Acknowledged(group, self.me, self._applying, wall_ns))
@@ -208,14 +208,14 @@ class ObservedCommandNode(Observed, CommandNode):
 
 
 class ObservedBrokerNode(Observed, BrokerNode):
-    """Reads and answers to clients are for the broker's own checkers; the group's events are told
-    here, and what becomes of the commands that the broker submits."""
+    """The broker's own checkers judge reads and answers to clients. This reports the group's
+    events, and the outcomes of the commands that the broker submits."""
 
 
 class ObservedWorld(World):
     def __init__(self, options: Options, tell: Tell, *, verbose: bool = False) -> None:
         self.tell = tell
-        options = attrs.evolve(options, checkpoint_slots=0)  # else there is not all to be seen
+        options = attrs.evolve(options, checkpoint_slots=0)  # otherwise not everything can be seen
         super().__init__(options, verbose=verbose)
 
     def make_node(self, me: NodeId, disk: Disk, clock: Clock) -> SimNode:

@@ -1,7 +1,7 @@
-"""What `make model` runs: every model with its bounds, and every rule taken away.
+"""What `make model` runs: every model with its bounds, and every model without each rule.
 
-A run is a source file, its bounds (compiled in, so that states stay small) and the rules it is
-without. The bounds contain those of the models that the design began with (docs/model.md).
+A run is a source file, its bounds (compiled in, to keep states small) and the rules that are
+switched off. The bounds contain those of the models that the design began with (docs/model.md).
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,12 +12,12 @@ import attrs
 
 
 class Expected(Enum):
-    """The last word of a run, as the models print it."""
+    """The verdict of a run, as the models print it."""
 
     HOLDS = "holds"
     VIOLATED = "violated"
     STARVED = "starved"
-    """Safe, and something that must be possible is not: how a rule of liveness is missed."""
+    """Safe, but something that must be possible is not: shows that a liveness rule is missing."""
 
 
 @attrs.frozen
@@ -27,13 +27,13 @@ class Run:
     flag: str = ""
     expected: Expected = Expected.HOLDS
     same_outcomes: str = ""
-    """Runs with the same word here differ in their reductions only: they must see the same."""
+    """Runs with the same word differ only in their reductions: they must see the same outcomes."""
     slow: bool = False
-    """Not part of a quick look."""
+    """Left out with --quick."""
 
     @property
     def program(self) -> tuple[str, tuple[tuple[str, int], ...]]:
-        """What has to be compiled: runs that differ in their flag share it."""
+        """What has to be compiled: runs that differ only in their flag share it."""
         return self.source, tuple(sorted(self.bounds.items()))
 
 
@@ -63,7 +63,7 @@ def _lease(
 
 
 ANY: Final = 9
-"""Crashes without bound."""
+"""No bound on crashes."""
 
 MODELS: Final = (
     # The longest first: two run at a time.

@@ -2,11 +2,11 @@
 
 Each method is a guard over the abstract state of one group (who has promised and voted what, which
 slots of which ballot belong to whom, what is decided, how far each node has applied it) and then
-the event's effect on it. It knows rules only: no timer, no retransmission, no message that must be
-sent. So the code refines the rules if every trace of it is accepted; what the rules allow and the
-code never does is its own affair.
+the event's effect on it. It knows only rules: no timer, no retransmission, no message that must be
+sent. So the code refines the rules if every trace of it is accepted; it need not use everything
+that the rules allow.
 
-It shares no code with paxos/ but the names of things. Every refusal names the rule.
+It shares no code with paxos/ except the names of things. Every refusal names the rule.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -44,7 +44,7 @@ class Refused(AssertionError):
 
 @attrs.define
 class Lease:
-    """The lease record after the prefix a node has applied."""
+    """The lease record after the prefix that a node has applied."""
 
     holder: NodeId = NOBODY
     incarnation: Incarnation = INCARNATION_ZERO
@@ -53,7 +53,7 @@ class Lease:
     expires_ns: int = 0
 
     def apply(self, slot: Slot, value: Value) -> bool:
-        """The effect of a lease entry; False where it names another version (R8)."""
+        """The effect of a lease entry; False if it names another version (R8)."""
         if value.prev_ver != self.version:
             return False
         same = (value.node, value.incarnation) == (self.holder, self.incarnation)
@@ -69,8 +69,8 @@ class Lease:
 
 @attrs.define
 class Range:
-    """Slots that a node owns under a ballot: `own` of protocol.md; `recover_to` must be applied
-    before a Steal may be proposed in it (R4b)."""
+    """Slots that a node owns under a ballot: `own` of protocol.md. Everything up to `recover_to`
+    must be applied before it may propose a Steal there (R4b)."""
 
     low: Slot
     high: Slot
@@ -87,7 +87,7 @@ class PreparedBallot:
     members: tuple[NodeId, ...]
     promised: set[NodeId] = attrs.Factory(set)
     promises: dict[NodeId, tuple[events.Vote, ...]] = attrs.Factory(dict)
-    """Of those who promised, the ones the node has heard."""
+    """The promises that the node has received, by sender."""
     complete: bool = False
 
 
@@ -96,7 +96,7 @@ class Node:
     incarnation: Incarnation = INCARNATION_ZERO
     up: bool = False
     promised: Ballot = BALLOT_ZERO
-    """Durable, as are the votes: per slot, what it voted for at which ballot."""
+    """Durable, like the votes: per slot, what it voted for at which ballot."""
     votes: dict[Slot, dict[Ballot, Value]] = attrs.Factory(dict)
     applied: Slot = SLOT_ZERO
     lease: Lease = attrs.Factory(Lease)
@@ -108,11 +108,11 @@ class Node:
     told: set[NodeId] = attrs.Factory(set)
     """Who has told this life what it remembers of the node."""
     has_forgotten: bool = False
-    """Its disk has once lost what it had acknowledged."""
+    """Its disk has lost something it had acknowledged, at some time."""
     forgotten: set[Slot] = attrs.Factory(set)
     """Slots in which its disk has lost a vote."""
     floor: Ballot = BALLOT_ZERO
-    """The highest ballot that has led with a promise which its disk may have lost."""
+    """The highest ballot that has led with a promise that its disk may have lost."""
 
     def end_life(self) -> None:
         self.up = False
@@ -153,7 +153,7 @@ class Specification:
     # -- a node's life --------------------------------------------------------------------------
 
     def _booted(self, node: Node, event: events.Booted) -> None:
-        node.end_life()  # of a life that ended before it could tell
+        node.end_life()  # of a life that ended before it could report it
         believed = {slot: (ballot, value) for slot, ballot, value in event.votes}
         lost = {
             slot: max(votes)
@@ -191,15 +191,15 @@ class Specification:
             node.told.add(event.source)
 
     def _may_vote(self, node: Node, ballot: Ballot, event: Event) -> None:
-        """Whether this life may have any part in `ballot`: with itself, a majority must have told
-        it what they remember of it, and what it has forgotten must not matter any more."""
+        """Whether this life may take part in `ballot`: a majority, counting itself, must have told
+        it what they remember of it, and what it has forgotten must no longer matter."""
         members = self._configs[SLOT_ZERO]
         told = 1 + len(node.told.intersection(members))
         if len(self._configs) == 1 and event.node in members and 2 * told <= len(members):
             raise Refused("ADR 4", "no majority has told it what they remember", event)
         node.forgotten -= self.decided.keys()
         if len(self._configs[max(self._configs)]) == PAIR:
-            node.forgotten.clear()  # the other has voted for all that counts (ADR 39)
+            node.forgotten.clear()  # the other has voted for everything that counts (ADR 39)
         if node.forgotten:
             raise Refused("ADR 4", f"its votes in slots {sorted(node.forgotten)} are lost", event)
         if ballot < node.floor:
@@ -253,7 +253,7 @@ class Specification:
         prepared.promised.add(event.node)
 
     def _accepted(self, node: Node, event: events.Accepted) -> None:
-        """With a durable vote; or without one in a slot decided already (ADR 3)."""
+        """With a durable vote, or without one in a slot that is already decided (ADR 3)."""
         self._may_vote(node, event.ballot, event)
         voted = event.ballot in node.votes.get(event.slot, {})
         if node.promised < event.ballot or not (voted or event.slot in self.decided):
@@ -313,7 +313,7 @@ class Specification:
                 raise Refused("I1", f"{known} is proposed there", event)
             return
         if value.kind == EntryKind.CONFIG:
-            ranges[-1].high = slot  # R10, also where it was only found
+            ranges[-1].high = slot  # R10, also if phase 1 only found it
         if not self._is_found_or_fills_gap(node, ranges[-1], event):
             self._fresh(node, ranges[-1], event)
         self._proposed[ballot, slot] = value
@@ -333,7 +333,7 @@ class Specification:
         raise Refused("R6b", f"that ballot came to it above slot {ranges[-1].low - 1}", event)
 
     def _is_found_or_fills_gap(self, node: Node, own: Range, event: events.Proposed) -> bool:
-        """What phase 1 has found, or what is decided, goes where it was; gaps hold nothing new."""
+        """What phase 1 has found, or what is decided, stays in its slot; gaps hold nothing new."""
         slot, value = event.slot, event.value
         if slot in own.found or (slot in self.decided and self.decided[slot] == value):
             if value not in (own.found.get(slot), self.decided.get(slot)):
@@ -412,7 +412,7 @@ class Specification:
             raise Refused("I3", f"slot {slot} is decided: {self.decided.get(slot)}", event)
         node.applied = slot
         if 0 < node.suspended <= slot:
-            node.suspended = SLOT_ZERO  # R7: only now is the Steal's fate known
+            node.suspended = SLOT_ZERO  # R7: only now is the Steal's outcome known
         lease_entry = value.kind in (EntryKind.BE_MASTER, EntryKind.STEAL)
         return lease_entry and node.lease.apply(slot, value)
 

@@ -1,8 +1,8 @@
-"""Trace validation: a world runs, and the specification must accept all that its nodes do.
+"""Trace validation: a world runs, and the specification must accept everything its nodes do.
 
-A mutant that breaks a rule must be refused, with the rule's name; what the simulator's own checkers
-think of the world does not count here. A trace is judged as it happens, or written to a file and
-judged from there: both must come to the same verdict.
+A mutant that breaks a rule must be refused, with the rule's name; the verdict of the simulator's
+own checkers does not count here. A trace is judged as it happens, or written to a file and judged
+from there: both must reach the same verdict.
 """
 
 import multiprocessing
@@ -23,7 +23,7 @@ from simulator.mutants import catalogue as mutants
 SEEDS: Final = range(200)
 QUICK_SEEDS: Final = range(10)
 PLANTED_SEEDS: Final = range(60)
-"""Not every world gives every bug its opportunity."""
+"""Not every world gives every bug an opportunity."""
 
 REFUSED_BY: Final[Mapping[str, str]] = {
     "forget-promise": "R1",
@@ -58,16 +58,15 @@ REFUSED_BY: Final[Mapping[str, str]] = {
     "promise-not-written": "R18",
     "steal-for-any-life": "R5 R6",
 }
-"""Planted bugs (simulator/mutants/catalogue.py), and the rule by which the specification refuses
-each."""
+"""Planted bugs (simulator/mutants/catalogue.py), and the rule by which each is refused."""
 
 RARE: Final = frozenset({"found-lowest", "steal-for-any-life"})
-"""Of these, the ones that take many worlds."""
+"""Those of them that take many worlds."""
 
 
 @attrs.frozen
 class Validation:
-    """`rule` and `refusal` are empty where the whole trace was accepted."""
+    """`rule` and `refusal` are empty if the whole trace was accepted."""
 
     seed: int
     events: int
@@ -75,7 +74,7 @@ class Validation:
     rule: str = ""
     refusal: str = ""
     stopped_by: str = ""
-    """What ended the world before its time: a checker that was faster than the specification."""
+    """What ended the world early: a checker that was faster than the specification."""
 
     @property
     def accepted(self) -> bool:
@@ -112,7 +111,7 @@ class Judge:
 
 
 class JudgedWorld(ObservedWorld):
-    """A world that ends with Refused at the first event which the specification does not allow."""
+    """A world that ends with Refused at the first event that the specification does not allow."""
 
     def __init__(self, options: Options, *, verbose: bool = False) -> None:
         super().__init__(options, self._feed, verbose=verbose)
@@ -123,7 +122,7 @@ class JudgedWorld(ObservedWorld):
 
 
 def validate(seed: int, mutant: str = "") -> Validation:
-    """Run the world of `seed` and judge it as it goes."""
+    """Run the world of `seed` and judge it while it runs."""
     options = draw(seed, workload=Workload.COMMANDS)
     world = JudgedWorld(options)
     refused, stopped_by = None, ""
@@ -132,13 +131,13 @@ def validate(seed: int, mutant: str = "") -> Validation:
             world.run()
         except Refused as refusal:
             refused = refusal
-        except Exception as error:  # noqa: BLE001 # the world's end, whatever it was
+        except Exception as error:  # noqa: BLE001 # the world's end, whatever the cause
             stopped_by = f"{type(error).__name__}: {error}"
     return world.judge.validation(seed, refused, stopped_by)
 
 
 def validate_planted(mutant: str, seeds: range = PLANTED_SEEDS) -> Validation:
-    """The first refusal by the rule that the bug breaks; else the last world's verdict."""
+    """The first refusal by the rule that the bug breaks, or else the last world's verdict."""
     for seed in seeds:
         verdict = validate(seed, mutant)
         if verdict.rule == REFUSED_BY[mutant]:
@@ -147,7 +146,7 @@ def validate_planted(mutant: str, seeds: range = PLANTED_SEEDS) -> Validation:
 
 
 def record(seed: int, path: Path) -> None:
-    """Write the trace of the world of `seed`, with what is needed to judge it."""
+    """Write the trace of the world of `seed`, with the header that judging it needs."""
     options = draw(seed, workload=Workload.COMMANDS)
     with path.open("w", encoding="utf-8") as file:
         world = ObservedWorld(options, lambda event: events.write(event, file))
@@ -180,12 +179,12 @@ def validate_all(seeds: range, processes: int) -> Iterator[Validation]:
 
 
 def validate_all_planted(names: Sequence[str], processes: int) -> Iterator[tuple[str, Validation]]:
-    """In their order."""
+    """In the order of `names`."""
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         yield from zip(names, pool.imap(validate_planted, names), strict=True)
 
 
 def seed_range(text: str) -> range:
-    """`0:200`, the second excluded."""
+    """`0:200`; the second is excluded."""
     first, _, last = text.partition(":")
     return range(int(first), int(last))

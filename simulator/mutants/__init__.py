@@ -1,2 +1,1 @@
-"""Planted bugs by subject, and how one is planted; `catalogue.py` has all. `make mutants` hunts
-them."""
+"""Planted bugs by subject, and how to plant one; `make mutants` hunts all in `catalogue.py`."""

@@ -1,5 +1,4 @@
-"""Planted bugs in what the broker and the coordinator make of the log; see
-`simulator.mutants.catalogue`."""
+"""Planted bugs in what broker and coordinator derive from the log (simulator.mutants.catalogue)."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -48,7 +47,7 @@ _writers = partial(_mutant, "write tokens", settings=("writers=2",), tests=WRITE
 _waits = partial(_mutant, "ADR 34", tests="tests/coordinator/test_waits.py")
 _MEMBERS = ("writers=0", "operators=0", "consumers=5")
 STALLS: Final = (*_MEMBERS, "faults=", "steal_gap_ns=60000000000", "stall_every_ns=900000000")
-"""Worlds in which whoever coordinates stands still again and again."""
+"""Worlds in which the coordinator freezes again and again."""
 MOVES: Final = (*_MEMBERS, "faults=", "steal_gap_ns=400000000")
 """Worlds in which masters move several times a session."""
 

@@ -1,4 +1,4 @@
-"""Planted bugs: each takes one rule of protocol.md away, and the checkers must notice.
+"""Planted bugs: each removes one rule of protocol.md, and the checkers must notice.
 
 A mutant is an edit of a line or two (simulator/mutants/planting.py). `make mutants` runs each
 against the swarm and writes docs/mutants.md.
@@ -44,7 +44,7 @@ mutant = partial(planting.mutant, tests=CORE_TESTS)
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
-    """Run the body with the mutant in place; with no name, as it is."""
+    """Run the body with the mutant planted; without a name, unchanged."""
     if not name:
         yield
         return

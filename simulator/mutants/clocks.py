@@ -1,4 +1,4 @@
-"""Planted bugs of what is made of peers' clocks (simulator/mutants/catalogue.py)."""
+"""Planted bugs in what is concluded from peers' clocks (simulator/mutants/catalogue.py)."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -9,7 +9,7 @@ from simulator.mutants import planting
 from simulator.mutants.planting import Mutant
 
 mutant = partial(planting.mutant, "protocol.md 4", tests="tests/runtime/system/test_clock.py")
-"""They are looked for in worlds about clocks alone (simulator/clock_world.py)."""
+"""They are hunted in worlds that test only clocks (simulator/clock_world.py)."""
 
 CLOCKS: Final[Mapping[str, Mutant]] = {
     "lost-link-ends-doubt": mutant(

@@ -1,4 +1,4 @@
-"""Planted bugs of what is made of a peer's words: one that is wrong has consequences that stay."""
+"""Planted bugs in what is concluded from messages: a false one has lasting consequences."""
 
 from collections.abc import Mapping
 from functools import partial

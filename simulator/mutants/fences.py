@@ -1,4 +1,4 @@
-"""Planted bugs of fences: what was decided before others were answered is carried out after it."""
+"""Planted bugs in fences: a decision made before others were answered is carried out after them."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -21,7 +21,7 @@ SETTINGS: Final = (
     "steal_gap_ns=20000000000",
     "client_think_ns=50000000",
 )
-"""Masters move where a link stalls, and stay for a while."""
+"""Masters move when a link stalls, and stay for a while."""
 
 mutant = partial(planting.mutant, "F1", workload=Workload.BROKER, settings=SETTINGS)
 

@@ -1,4 +1,4 @@
-"""Planted bugs in what keeps the order of a connection (F4); see `simulator.mutants.catalogue`."""
+"""Planted bugs in the order of a connection's requests (F4); see `simulator.mutants.catalogue`."""
 
 from collections.abc import Mapping
 from functools import partial

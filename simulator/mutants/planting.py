@@ -1,8 +1,8 @@
 """How a bug is planted: one line of production code is changed while a world runs.
 
 A mutant is a text edit of a function's source. The edited source is compiled and its code object
-swapped in, so that whoever holds the function already (a dispatch table, a `from x import y`) runs
-the mutant, too. An edit that no longer matches the source raises: the table cannot go stale.
+swapped in, so that every holder of the function (a dispatch table, a `from x import y`) runs the
+mutant, too. An edit that no longer matches the source raises an error: the table cannot go stale.
 """
 
 import ast
@@ -20,16 +20,16 @@ from simulator.environment.options import Workload
 
 
 class StaleEditError(Exception):
-    """The line to change is not there (any more)."""
+    """The line to change is not there, or no longer there."""
 
 
 Where: TypeAlias = tuple[Callable[..., Any], str, str]
-"""A function, what stands there, and what is to stand there."""
+"""A function, the text to replace, and its replacement."""
 
 
 @attrs.frozen
 class Edit:
-    """Change every occurrence of `old` in the source of `function` (dedented) to `new`."""
+    """Replace every occurrence of `old` in the (dedented) source of `function` by `new`."""
 
     function: Callable[..., Any]
     old: str
@@ -45,13 +45,13 @@ class Mutant:
     what: str
     edits: tuple[Edit, ...]
     tests: str
-    """Where to look if the swarm finds nothing: tests that are run with the mutant in place."""
+    """Tests that are run with the mutant planted if the swarm finds nothing."""
     why_not: str = ""
     """Why the swarm is not expected to notice."""
     workload: Workload = Workload.COMMANDS
-    """The worlds in which it is looked for."""
+    """The worlds in which it is hunted."""
     settings: tuple[str, ...] = ()
-    """What is changed of them (`--set`)."""
+    """Changes to those worlds' options (`--set`)."""
 
 
 def mutant(
@@ -69,7 +69,7 @@ def mutant(
 
 @contextmanager
 def plant(mutant: Mutant) -> Iterator[None]:
-    """Run the body with the mutant in place."""
+    """Run the body with the mutant planted."""
     changes: dict[FunctionType, list[tuple[str, str]]] = {}
     for edit in mutant.edits:
         changes.setdefault(_plain(edit.function), []).append((edit.old, edit.new))
@@ -101,5 +101,5 @@ def _edited(function: Callable[..., Any], changes: list[tuple[str, str]]) -> Cod
 
 @functools.cache
 def _source(function: Callable[..., Any]) -> str:
-    """As it was before anything was planted: a code object of ours has no file to read."""
+    """The source before anything was planted: our own code objects have no file to read."""
     return textwrap.dedent(inspect.getsource(function))

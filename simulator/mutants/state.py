@@ -1,5 +1,4 @@
-"""Planted bugs of checkpoints, state transfers and changes of members
-(simulator/mutants/catalogue.py)."""
+"""Planted bugs in checkpoints, state transfers and membership changes (mutants/catalogue.py)."""
 
 from collections.abc import Mapping
 from functools import partial

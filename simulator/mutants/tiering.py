@@ -1,5 +1,4 @@
-"""Planted bugs of settling, checkpoints of places, transfers with data
-(simulator/mutants/catalogue.py)."""
+"""Planted bugs in settling, checkpoints with places, transfers with data (mutants/catalogue.py)."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -23,7 +22,7 @@ SETTLING: Final = (
     "checkpoint_slots=20",
     "faults=AMNESIA,BAD_LINK,CRASH_ALL,CUT_ONE,DOOM,FAILED_DISK,FULL_DISK,LOST_DISK,MEMBERS",
 )
-"""The worlds in which data leaves the log, and nothing mends it."""
+"""The worlds in which data leaves the log; nothing repairs it there."""
 
 mutant = partial(planting.mutant, workload=Workload.BROKER, settings=SETTLING, tests="tests/broker")
 

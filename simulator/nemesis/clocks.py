@@ -1,8 +1,8 @@
-"""What clocks do: step, drift, stand still, strobe; within the bound, or far beyond it.
+"""Clock faults: steps, drift, standing still, strobing; within the bound, or far beyond it.
 
-`SET_BACK` is beyond the bound in a world that promises one master all the same: a master that is
-cut off, whose wall clock jumps back. Its boot clock ends the lease in time (protocol.md section 4,
-"Two clocks"), for no lease entry reaches it while it is cut off.
+`SET_BACK` goes beyond the bound in a world that promises one master nevertheless: a master is cut
+off and its wall clock jumps back. Its boot clock ends the lease in time (protocol.md section 4,
+"Two clocks"), because no lease entry reaches the master while it is cut off.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from simulator.node.node import SimNode
 
 BEYOND_FACTOR_MAX: Final = 12
-"""Clocks beyond the bound are off by up to so many times the bound."""
+"""Clocks beyond the bound are off by up to this many times the bound."""
 SLOW_DRIFT_PPM_MAX: Final = 200
-"""Left alone, a clock drifts at such a rate for the rest of the world."""
+"""A clock that is left alone drifts at up to this rate for the rest of the world."""
 STROBES: Final = 20
 _MILLION: Final = 1_000_000
 
@@ -30,9 +30,9 @@ class ClockFaults:
     def __init__(self, world: Surroundings, nemesis: Conductor) -> None:
         self._world, self._nemesis = world, nemesis
         self.offset_max_ns = 0
-        """The furthest any clock has been off."""
+        """The furthest that any clock has been off."""
         self._settings: dict[int, int] = {}
-        """How often each node's clock was set: what was planned for an earlier setting is void."""
+        """How often each node's clock was set: plans made for an earlier setting are void."""
 
     def strikes(self) -> Mapping[Fault, Callable[[Random], None]]:
         return {
@@ -46,13 +46,13 @@ class ClockFaults:
             self._set(node, dice(self._world.options.seed, "clock", node.me))
 
     def heal(self) -> None:
-        """Also in a world of exact clocks one may have been set back just now."""
+        """In a world of exact clocks, too: one may have been set back just now."""
         for node in self._world.nodes.values():
             self._step(node, 0, 0)
             self._set(node, dice(self._world.options.seed, "clock healed", node.me))
 
     def _set(self, node: "SimNode", chance: Random) -> None:
-        """Within the bound the whole excursion, drift until the next step included, fits in it."""
+        """Within the bound, the whole excursion with its drift until the next step stays inside."""
         world = self._world
         if world.options.clocks is Clocks.EXACT:
             return
@@ -74,7 +74,7 @@ class ClockFaults:
             self._step(node, offset, slowly)
 
     def _run_to(self, node: "SimNode", offset: int, target: int, chance: Random) -> None:
-        """Fast, slow, or not at all (a clock that stands still falls behind), then true again."""
+        """Fast, slow, or stopped (a clock that stands still falls behind), then true again."""
         away = abs(target - offset)
         if target < offset and chance.random() < 0.5:
             ppm, length = STOPPED_PPM, away
@@ -102,7 +102,7 @@ class ClockFaults:
             self._nemesis.later(index * gap, self._set, node, chance)
 
     def _set_back(self, chance: Random) -> None:
-        """A cut-off master's wall clock jumps back by leases; later it is set right again."""
+        """A cut-off master's wall clock jumps back by several leases; later it is corrected."""
         world = self._world
         masters = [node for node, _ in world.all_masters() if self._is_settled(node)]
         if not masters or world.options.clocks is Clocks.BEYOND:

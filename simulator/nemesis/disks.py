@@ -1,8 +1,8 @@
-"""What disks do: get slow, run full, fail, flip bits, lose a directory, forget a vote.
+"""Disk faults: disks get slow, run full, fail, flip bits, lose a directory, forget a vote.
 
-Whatever is lost, it is lost by a minority: what all who knew it have forgotten, nobody can bring
-back. A node that has lost something counts as impaired until it votes again. And of a loss that no
-checksum shows and no directory, somebody is left who can tell: a node that has witnessed what its
+Only a minority loses anything: what everyone who knew it has forgotten, nobody can bring back. A
+node that has lost something counts as impaired until it votes again. If neither a checksum nor the
+directory shows a loss, some node must be left that can tell: a node that has witnessed what its
 peer has forgotten is spared until that peer has heard it (docs/adr/0004, "Consequences").
 """
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 HALF: Final = Quality(loss=0.5)
 SLOW_MS: Final = (50, 200, 2_000)
 HANGS: Final = 0
-"""Instead of a time: no fsync ends."""
+"""In place of a time: no fsync ends."""
 APART_NS: Final = 300 * MS
-"""How long a plot lets a slot be chosen by those who will fail."""
+"""How long a plot lets slots be chosen by the nodes that will fail."""
 HEARD_NS: Final = 400 * MS
 """How long it waits until the forgetful node has heard what the master remembers of it."""
 POLL_NS: Final = 1 * MS
@@ -57,8 +57,8 @@ class DiskFaults:
         self._nemesis.later(between(chance, 200, 3_000) * MS, node.disk.mend)
 
     def _hang(self, node: "SimNode", chance: Random) -> None:
-        """Below a master, half of the time, and often as the only thing that goes wrong: then the
-        others can go on, and nothing but its own good sense ends what it is master of."""
+        """Half of the time under a master, and often as the only fault: then the others can go on,
+        and only the node's own judgement ends its masterships."""
         world, nemesis = self._world, self._nemesis
         masters = world.all_masters()
         if masters and chance.random() < 0.5:
@@ -87,8 +87,8 @@ class DiskFaults:
     # -- losses -------------------------------------------------------------------------------
 
     def impaired(self) -> set[NodeId]:
-        """Who does not vote in all its groups: it has lost something, or found out only now, or has
-        to learn again first what its log has lost."""
+        """Nodes that do not vote in all their groups: each has lost something, or finds out only
+        now, or must first learn again what its log has lost."""
         for node in self._world.nodes.values():
             if node.up and self._rejoins(node):
                 self._impaired.add(node.me)
@@ -108,8 +108,8 @@ class DiskFaults:
         )
 
     def may_lose(self, node: "SimNode") -> bool:
-        """Whether in every group those who have lost something are still a minority, of those who
-        are its members and of those who may be soon; or one of two (paxos.changes.rejoin)."""
+        """Whether in every group those who have lost something remain a minority of its members,
+        and of those it may have soon; or are one of two (paxos.changes.rejoin)."""
         would_be = self.impaired() | {node.me}
         return all(
             len(would_be.intersection(members))
@@ -138,7 +138,7 @@ class DiskFaults:
             self._impair(node, "damaged", chance)
 
     def _lose(self, chance: Random) -> None:
-        """A copy is taken of one node's directory; another's is lost, or replaced by its copy."""
+        """Copy one node's directory; then a node's is lost, or replaced by its old copy."""
         self._world.somebody(chance).disk.remember()
         node = self._world.somebody(chance)
         if self.may_lose(node):
@@ -171,7 +171,7 @@ class DiskFaults:
         world.loop.after(end_ns, self._end_plot)
 
     def _all_well(self, group: GroupId) -> bool:
-        """Everybody is up and votes, so that one may lose what it has."""
+        """Every node is up and votes, so one may lose what it has."""
         world = self._world
         return not self.impaired() and all(
             world.runs(node) and node.groups[group].replica.rejoin is None
@@ -191,7 +191,7 @@ class DiskFaults:
                 self._world.statistics["disks lying"] += 1
                 self._nemesis.note("loss", victim.me, "lying", group)
                 self._world.network.links[master.me, victim.me] = HALF
-                for node in (master, victim):  # nothing that struck earlier ends them now
+                for node in (master, victim):  # no earlier strike ends them now
                     node.doom = None
                     node.disk.mend()
             victim.boot()
@@ -205,10 +205,10 @@ class DiskFaults:
     def _meet_once_heard(
         self, chance: Random, master: "SimNode", victim: "SimNode", group: GroupId, until_ns: int
     ) -> None:
-        """Nobody but the master can tell that the disk has lied. So it lives, and nothing else
-        happens, until it was heard by this life: not what it sent to the one before, which may come
-        late or again (seed 122). What it teaches meanwhile is lost half of the time, but not for
-        ever: nobody else may be met before it was heard."""
+        """Only the master can tell that the disk has lied. So it lives, and nothing else happens,
+        until this life of the victim has heard it; what it sent to the life before does not count,
+        because that may come late or again (seed 122). Half of the time what it teaches meanwhile
+        is lost, but not for ever: the victim must meet nobody before it has heard the master."""
         world, nemesis = self._world, self._nemesis
         late = world.loop.now_ns >= until_ns
         if nemesis.stopped:
@@ -225,7 +225,7 @@ class DiskFaults:
         world.loop.after(POLL_NS, self._meet_once_heard, chance, master, victim, group, until_ns)
 
     def _meet(self, chance: Random, master: "SimNode", victim: "SimNode") -> None:
-        """From here on it is the forgetful one and those who were apart."""
+        """From here on only the forgetful one and those who were cut off take part."""
         self._nemesis.note("meet", master.me, victim.me)
         if master.up:
             self._nemesis.crash(master, chance)

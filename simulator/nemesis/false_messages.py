@@ -1,8 +1,8 @@
 """A peer that says something wrong: one field of a message, as one faulty peer could say it.
 
-Numbers only, and none that claims a vote, a quorum or a value: Paxos believes its members there,
+Only numbers, and none that claims a vote, a quorum or a value: there Paxos believes its members,
 and no check of ours can tell (docs/peer-work.md, "What is believed"). Everything else must cost the
-liar its link at most, and nobody a vote for good.
+liar at most its link, and must cost nobody a vote for good.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,9 +36,9 @@ from simulator.node.group_state import Frame
 
 FAR: Final = (1_000, 2**31, 2**40, 2**60)
 BEYOND: Final = Slot(2**31)
-"""No member has a vote there: what else it says of its votes stays true."""
+"""No member has a vote there: the rest of what it says about its votes stays true."""
 LINKS: Final = 3
-"""Frames that one strike spoils, each to another node."""
+"""How many frames one strike spoils, each to another node."""
 
 
 def _slot(chance: Random) -> Slot:
@@ -93,7 +93,7 @@ WORDS: Final[Mapping[type[Any], Callable[[Random, Any], Message]]] = {
 
 
 class FalseMessages:
-    """Spoils the next frames of a node that hold something to be spoiled."""
+    """Spoils the next frames of a node that hold something to spoil."""
 
     def __init__(self, world: Surroundings, nemesis: Conductor) -> None:
         self._world, self._note = world, nemesis.note
@@ -104,7 +104,7 @@ class FalseMessages:
 
     def _strike(self, chance: Random) -> None:
         if self._world.options.judged:
-            return  # the specification knows of honest nodes only
+            return  # the specification knows only honest nodes
         liar = self._world.somebody(chance).me
         others = [node for node in self._world.addresses if node != liar]
         told = chance.sample(others, min(LINKS, len(others)) if chance.random() < 0.5 else 1)
@@ -113,7 +113,7 @@ class FalseMessages:
         self._world.network.spoil = self._spoil
 
     def _spoil(self, source: int, target: int, what: object) -> object:
-        """The frame as it is to arrive; the same one where it is left as it was."""
+        """The frame as it is to arrive; the same object if nothing was changed."""
         chance = self._left.get((source, target))
         if chance is None or type(what) is not Frame:
             return what

@@ -1,8 +1,8 @@
-"""What goes wrong in a world: faults at random, and faults aimed at the moment a Steal leaves.
+"""What goes wrong in a world: faults at random, and faults aimed at the moment a Steal is sent.
 
-Every strike is one that a real machine room can do, or a legal move of the protocol that no timer
-would make at that moment (a rival's Prepare). Strikes are numbered, and each has dice of its own:
-one can be left out without changing the others (simulator/shrink.py).
+Every strike can happen in a real machine room, or is a legal move of the protocol that no timer
+would make at that moment (a rival's Prepare). Strikes are numbered, and each has its own dice: one
+can be left out without changing the others (simulator/shrink.py).
 """
 
 from collections import deque
@@ -39,7 +39,7 @@ NOTES_MAX: Final = 30
 STALL_NS: Final = 600 * MS
 """Longer than what a simulated coordinator takes for idling (`pause_ms_max`)."""
 CORE_CHANCE: Final = 0.6
-"""Of the worlds, so many heal a majority first, and must make progress with it."""
+"""This share of the worlds heals a majority first, and must make progress with it."""
 
 
 class Nemesis:
@@ -48,14 +48,14 @@ class Nemesis:
         self._gaps = dice(world.options.seed, "nemesis")
         self.stopped = False
         self.left_out: frozenset[NodeId] = frozenset()
-        """Who is still down or cut off when the others have healed."""
+        """Nodes that are still down or cut off when the others have healed."""
         self.busy_until = 0
-        """A plot of several steps is under way: what happens at random would only spoil it."""
+        """Until then a plot of several steps is under way: random faults would only spoil it."""
         self._timed = self._aimed = 0
         self.struck: list[int] = []
         """The strikes that happened: 1, 2, ... by the clock, -1, -2, ... aimed at a Steal."""
         self.notes: deque[str] = deque(maxlen=NOTES_MAX)
-        """What it did last, for the reader of a world made small."""
+        """Its last actions, for the reader of a shrunk world."""
         self.network = NetworkFaults(world, self)
         self.clocks = ClockFaults(world, self)
         self.disks = DiskFaults(world, self)
@@ -108,7 +108,7 @@ class Nemesis:
         self.notes.append(line)
 
     def later(self, delay_ns: int, call: Callable[..., None], *args: object) -> None:
-        """Unless everything has healed by then."""
+        """Call it then, unless everything has healed by that time."""
 
         def unless_healed() -> None:
             if not self.stopped:
@@ -155,7 +155,7 @@ class Nemesis:
             node.boot()
 
     def _doom(self, chance: Random) -> None:
-        """Some node dies at the next boundary of a kind, a master rather than others."""
+        """A node, preferably a master, dies at its next boundary of some kind."""
         masters = self._world.all_masters()
         node = self._world.somebody(chance)
         if masters and chance.random() < 0.5:
@@ -177,7 +177,7 @@ class Nemesis:
             self.crash(node, chance)
 
     def _stall(self) -> None:
-        """Whoever coordinates the consumer group stands still for a moment, again and again."""
+        """The consumer group's coordinator freezes for a moment, again and again."""
         self.later(self._world.options.stall_every_ns, self._stall)
         node = self._world.deaths.coordinator()
         if node is not None:
@@ -207,7 +207,7 @@ class Nemesis:
             node.act(replica.group, "prepare")
 
     def _members(self, chance: Random) -> None:
-        """One node joins or leaves a group, as soon as its master is willing."""
+        """One node joins or leaves a group, as soon as the group's master agrees."""
         ident = chance.choice(list(self._world.members))
         self._try_members(chance, ident, MEMBER_TRIES)
         nodes = self._world.nodes.values()
@@ -220,7 +220,7 @@ class Nemesis:
             self.later(TRY_AGAIN_NS, self._try_members, chance, ident, tries - 1)
 
     def _members_changed(self, chance: Random, ident: GroupId) -> bool:
-        """Not unless all vote: what is a minority of impaired members must not become half."""
+        """Only while all vote: a minority of impaired members must not become half."""
         world = self._world
         if self.disks.impaired():
             return False
@@ -239,7 +239,7 @@ class Nemesis:
         return False
 
     def _leave_group(self, node: "SimNode", ident: GroupId) -> None:
-        """Who is no member drops what it has; it may be added again, and has forgotten all then."""
+        """A node that is no member drops the group; it may be added again, having forgotten all."""
         world, replica = self._world, node.groups[ident].replica
         registry = ident == REGISTRY_GROUP and (world.brokers or world.options.balancing)
         if world.options.judged or registry or not world.runs(node):
@@ -257,7 +257,7 @@ class Nemesis:
     # -- aimed --------------------------------------------------------------------------------
 
     def suspended(self, master: "SimNode", replica: "Replica") -> None:
-        """A Steal is leaving `master`: something may go wrong just now."""
+        """A Steal is leaving `master`: something may go wrong at this very moment."""
         world = self._world
         self._aimed -= 1
         number = self._aimed
@@ -303,7 +303,7 @@ class Nemesis:
         world.loop.after(between(chance, 100 * MS, 1_500 * MS), self._end_cut)
 
     def _end_cut(self) -> None:
-        """Unless a plot has begun meanwhile: it ends its own cut when it is over."""
+        """Unless a plot has begun meanwhile: it ends its own cut."""
         if self._world.loop.now_ns >= self.busy_until:
             self._world.network.cut.clear()
 
@@ -334,7 +334,7 @@ class Nemesis:
     # -- the end of it ------------------------------------------------------------------------
 
     def _heal(self) -> None:
-        """Everything works again, but for a minority in some worlds: it must not be needed."""
+        """Everything works again; in some worlds all but a minority, which must not be needed."""
         world = self._world
         self.stopped = True
         chance = dice(world.options.seed, "core")
@@ -352,9 +352,9 @@ class Nemesis:
         self.clocks.heal()
 
     def _draw_left_out(self, chance: Random) -> frozenset[NodeId]:
-        """So that a majority of every group's members is healed, and votes; also of those that it
-        may have soon (seed 158: a change of members was chosen after the heal, and then the two
-        that were left out were half of the group)."""
+        """Leaves out so few that a majority of every group's members is healed and votes; also of
+        those that it may have soon (seed 158: a membership change was chosen after the heal, and
+        then the two that were left out were half of the group)."""
         world, out = self._world, set(self.disks.impaired())
         left_out: set[NodeId] = set()
         order = [NodeId(node) for node in world.addresses]
@@ -374,7 +374,7 @@ class Nemesis:
         world.network.isolate(node.me, [*world.addresses, *clients])
 
     def heal_rest(self) -> None:
-        """The majority has shown that it can do without the others; they come back, too."""
+        """The majority has shown that it can do without the others; now they come back, too."""
         self._world.network.heal()
         for ident in sorted(self.left_out):
             node = self._world.nodes[ident]

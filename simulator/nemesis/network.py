@@ -57,11 +57,11 @@ class NetworkFaults:
             self._world.network.isolate(one, rest)
 
     def _cut_ring(self, chance: Random) -> None:
-        """Everybody hears a majority, and no two the same one (exam.md, majorities-ring)."""
+        """Each node hears a majority, and no two the same one (exam.md, majorities-ring)."""
         ring = list(self._world.addresses)
         chance.shuffle(ring)
         count = len(ring)
-        near = (count // 2 + 1) // 2  # so many on either side make a majority with oneself
+        near = (count // 2 + 1) // 2  # so many on either side are a majority with oneself
         self._note("ring", ring)
         for at, one in enumerate(ring):
             for away in range(near + 1, count - near):
@@ -77,7 +77,7 @@ class NetworkFaults:
             network.isolate(node.me, self._world.addresses, inbound=inbound, outbound=outbound)
 
     def _cut_clients(self, chance: Random) -> None:
-        """Clients reach only some node, or everybody but that one (exam.md R8)."""
+        """Clients reach only one node, or all nodes but that one (exam.md R8)."""
         node = self._world.somebody(chance).me
         clients = [client.address for client in self._world.clients]
         only = chance.random() < 0.5
@@ -108,7 +108,7 @@ class NetworkFaults:
         self._note("lossy", self._world.network.quality)
 
     def _bad_link(self, chance: Random) -> None:
-        """One direction between two nodes, or all that one of them sends."""
+        """One direction between two nodes, or everything that one of them sends."""
         network, addresses = self._world.network, self._world.addresses
         source = chance.choice(addresses)
         targets = addresses if chance.random() < 0.5 else [chance.choice(addresses)]
@@ -123,9 +123,9 @@ class NetworkFaults:
             self._world.network.echo(chance, self._world.addresses)
 
     def _stall(self, chance: Random) -> None:
-        """The link to a master, or that from a master to a node that takes a group from it now,
-        for longer than a lease, rather: what is forwarded comes late. The others' answers take
-        their time, so that there is something to drain."""
+        """The link to a master, or from a master to a node that takes a group from it now, mostly
+        for longer than a lease: forwarded commands come late. The others' answers are slow, so that
+        there is something to drain."""
         world, masters = self._world, self._world.all_masters()
         if not masters:
             return

@@ -1,5 +1,5 @@
-"""What faults see of their world, and of who chooses among them. `simulator.world.World` and
-`nemesis.Nemesis` have all of it."""
+"""What faults see of their world, and of the object that chooses among them.
+`simulator.world.World` and `nemesis.Nemesis` provide all of it."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,17 +18,17 @@ from simulator.node.node import SimNode
 
 
 class Conductor(Protocol):
-    """Who decides what goes wrong, and when."""
+    """Decides what goes wrong, and when."""
 
     stopped: bool
     """Everything heals: nothing more goes wrong."""
     busy_until: int
-    """A plot of several steps is under way: what happens at random would only spoil it."""
+    """Until then a plot of several steps is under way: random faults would only spoil it."""
 
     def note(self, what: str, *values: object) -> None: ...
 
     def later(self, delay_ns: int, call: Callable[..., None], *args: object) -> None:
-        """Unless everything has healed by then."""
+        """Call it then, unless everything has healed by that time."""
 
     def crash(self, node: SimNode, chance: Random) -> None: ...
 
@@ -44,7 +44,7 @@ class Surroundings(Protocol):
     statistics: Counter[str]
     network: Network
     addresses: list[int]
-    """Of the nodes."""
+    """The nodes' addresses."""
     members: dict[GroupId, tuple[NodeId, ...]]
     nodes: dict[NodeId, SimNode]
     brokers: bool

@@ -1,3 +1,2 @@
 """Simulated nodes: the production core of their groups, disks, threads, and the two kinds of
-machines on top (`command_node.py` a stand-in, `broker_node.py` the production broker).
-"""
+machines on top (`command_node.py` is a stand-in, `broker_node.py` has the production broker)."""

@@ -1,7 +1,7 @@
 """The production balancer in a world: registry on group 0's log, steal token, stealing machine.
 
-What runtime/balancing/balancing_loop.py does for a real node, in the little that the simulator
-needs: fill in the view, carry out the actions, check the token on the master's side. Nodes register
+Does what runtime/balancing/balancing_loop.py does for a real node, as far as the simulator needs
+it: fill in the view, carry out the actions, check the token on the master's side. Nodes register
 themselves; the world changes the ideal placement through the registry, as an operator would.
 """
 
@@ -50,8 +50,8 @@ class _Running:
 
 
 class StealBudget:
-    """I9: so many steals at a time in the cluster (one, unless the policy allows more), and a node
-    takes part in one of them; while clocks are within the bound."""
+    """I9, while clocks are within the bound: the cluster has a limited number of steals at a time
+    (one, unless the policy allows more), and a node takes part in one at most."""
 
     def __init__(self, most: int = 1, *, enforced: bool) -> None:
         self._most, self._enforced = most, enforced
@@ -74,7 +74,7 @@ class StealBudget:
         self.together = max(self.together, len(self._running))
 
     def ended(self, node: NodeId) -> None:
-        """It has stopped, or crashed: a node that is no more steals nothing."""
+        """The steal has stopped, or the node has crashed: a dead node steals nothing."""
         self._running.pop(node, None)
 
 
@@ -152,7 +152,7 @@ class SimBalancing:
     def _on_result(self, result: Result) -> None:
         self._carry_out(self.machine.on_token_result(self._node.now(), result))
 
-    # -- what the node tells ------------------------------------------------------------------
+    # -- what the node reports ----------------------------------------------------------------
 
     def on_abort(self, now: Now, abort: StealAbort) -> None:
         self._carry_out(self.machine.on_abort(now, abort.group, abort.reason))
@@ -165,7 +165,7 @@ class SimBalancing:
         return bool(allowed)
 
     def allows(self, now: Now, sender: NodeId, request: StealRequest) -> bool | None:
-        """A valid token for this very steal; None while our copy has not got that far (E16)."""
+        """Whether the token is valid for this steal; None if our copy is not that far yet (E16)."""
         token = self._registry.token_numbered(request.token)
         if request.token > self._registry.last_token:
             return None

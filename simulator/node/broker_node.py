@@ -1,12 +1,12 @@
 """Nodes with the production broker: real frames in, real frames out, over the simulated core.
 
-Everything that node.py and runtime/shell.py join for a real node is joined here for a simulated
-one: the registry, one `GroupMachine` for each group, the memory tail, parked fetches, the group
+This joins for a simulated node everything that node.py and runtime/shell.py join for a real one:
+the registry, one `GroupMachine` for each group, the memory tail, parked fetches, the group
 coordinators and the table of APIs. The node is their `Groups`, `Timers` and `LogReader`.
 
-A connection is what TCP makes of it: frames arrive once and in the order they were sent, or not at
-all and then none after them either. What the network loses between a client and a node therefore
-ends the connection, and the client has to make a new one.
+A connection behaves as TCP does: frames arrive once and in the order they were sent, or a frame is
+lost and none arrives after it. So whatever the network loses between a client and a node ends the
+connection, and the client has to open a new one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -66,16 +66,16 @@ class Asked(NamedTuple):
     number: int
     frame: bytes
     knows: int = 0
-    """Of the connection's refusals, so many were known when this was sent, as TCP acknowledges."""
+    """How many refusals of the connection were known when this was sent, as TCP acknowledges."""
 
 
 class Answer(NamedTuple):
-    """A response frame, length prefix included; empty where the connection was closed."""
+    """A response frame, including its length prefix; empty if the connection was closed."""
 
     connection: int
     frame: bytes
     refusals: tuple[int, ...] = ()
-    """The numbers, counted in the connection, of those that it tells of."""
+    """The numbers, counted in the connection, of the refusals that it reports."""
 
 
 @attrs.define(eq=False)
@@ -114,7 +114,7 @@ class _Reply:
         self._connection.hurry = hurry
 
     def produces(self, producer_id: int) -> None:
-        """Only asked to bound connections, which here nothing bounds."""
+        """Only used to limit connections; here nothing limits them."""
 
     def refused(self, topic: str, index: int) -> None:
         self._refusals += (self._connection.memory.refused(topic, index),)
@@ -130,7 +130,7 @@ class _Reply:
         self._connection.looked_at += 1
 
     def read_on(self) -> None:
-        """What has come meanwhile is read with the next tick."""
+        """Frames that have come meanwhile are read with the next tick."""
         self._connection.looked_at -= 1
 
     def close(self, reason: str) -> None:
@@ -171,7 +171,7 @@ class _LogDir:
 
 
 READS_LATE: Final = 0.3
-"""So many reads of the log and of cold data are not in memory."""
+"""The share of reads of the log and of cold data that are not in memory."""
 
 
 class BrokerNode(SimNode):
@@ -183,7 +183,7 @@ class BrokerNode(SimNode):
         super().__init__(world, me, disk, clock)
         self.upkeep: Upkeep | None = None
         self._linked: dict[NodeId, tuple[int, int, dict[int, Forwarded]]] = {}
-        """Of a node that forwards: its link, the number it goes on with, and what came early."""
+        """By forwarding node: its link, the number it goes on with, and what came early."""
         self._links: dict[NodeId, tuple[int, int, int, set[int]]] = {}
         """To another node: the link, the next number on it, whose life, and what was sent."""
         self._links_made = 0
@@ -283,7 +283,7 @@ class BrokerNode(SimNode):
         world.trace.note(world.loop.now_ns, notice.what, self.me, group, *notice[1:])
         world.deaths.notice(notice.what, notice.detail, COORDINATOR.grace_ms)
 
-    # -- what the core tells ------------------------------------------------------------------
+    # -- what the core reports ----------------------------------------------------------------
 
     @property
     def registry(self) -> Registry:
@@ -339,7 +339,7 @@ class BrokerNode(SimNode):
             self.upkeep.tick(now)
 
     def numbered(self, to: NodeId, message: Forwarded) -> Forwarded:
-        """Links are TCP: what comes on one comes once and in order, or none after it does."""
+        """Links are TCP: messages come once and in order, or none comes after a lost one."""
         link, number = self._links.get(to, (0, 0))[:2]
         if not link:
             self._links_made += 1
@@ -359,7 +359,7 @@ class BrokerNode(SimNode):
             super()._forward(group, forward)
 
     def _forward_timed_out(self, ident: int) -> None:
-        """Something was lost on the way: then nothing that was sent behind it arrives, either."""
+        """Something was lost on the way: nothing that was sent behind it arrives, either."""
         if ident in self._forwarded:
             for to, (_, _, _, under_way) in list(self._links.items()):
                 if ident in under_way:
@@ -394,7 +394,7 @@ class BrokerNode(SimNode):
         self._read(client, connection)
 
     def has_hung_up(self, client: int, connection: _Connection) -> bool:
-        """As far as this node can know: its client has begun another one."""
+        """As far as this node can know: its client has opened another connection."""
         return self._connections.get(client) is not connection
 
     def _read(self, client: int, connection: _Connection) -> None:
@@ -502,5 +502,5 @@ class BrokerNode(SimNode):
 
 
 def _raise(_where: str, error: Exception) -> None:
-    """A handler's bug ends the world; so does what a checker found in the middle of one."""
+    """A handler's bug ends the world, and so does a checker's finding inside a handler."""
     raise error

@@ -1,10 +1,10 @@
 """A simulated node's checkpoints: taken and saved, logs retired behind them, states from peers.
 
-What runtime/ does with threads and links, in the little that the simulator needs, and in the same
+Does what runtime/ does with threads and links, as far as the simulator needs it and in the same
 order: a checkpoint is durable before a log is retired; a peer's state is durable here before it is
-used; and what is used is the state machine's first, then the replica's. A node may die between any
-two of these steps (`simulator.node.crash_points`). A checkpoint is fuzzy: its base is taken first,
-and entries are applied between its parts.
+used; the state machine uses it first, then the replica. A node may die between any two of these
+steps (`simulator.node.crash_points`). A checkpoint is fuzzy: its base is taken first, and entries
+are applied between its parts.
 """
 
 from collections.abc import Iterator
@@ -24,14 +24,14 @@ from simulator.node.recovery import Saved
 
 PARTS_AT_ONCE: Final = 2
 PAUSE_NS_MAX: Final = 250 * MS
-"""Between some parts of a checkpoint and the next ones."""
+"""The longest pause between some parts of a checkpoint and the next ones."""
 WRITE_NS_MAX: Final = 60 * MS
 AGAIN_NS: Final = 300 * MS
-"""A state that has not come is asked for again."""
+"""A state that has not come is requested again after this time."""
 
 
 class Checkpoints:
-    """Of one life of a node."""
+    """Those of one life of a node."""
 
     def __init__(self, node: Host) -> None:
         self._node, self._life = node, node.life
@@ -41,7 +41,7 @@ class Checkpoints:
         self._busy = False
         self._asked: dict[GroupId, int] = {}
         self.held: set[GroupId] = set()
-        """Groups whose state is on its way here: theirs is worth nothing."""
+        """Groups whose state is on its way here: their checkpoints are worth nothing."""
         self._saved: dict[GroupId, Slot] = {}
         self._lives: dict[GroupId, int] = {}
         """How often a group's state here was replaced by another one."""
@@ -53,7 +53,7 @@ class Checkpoints:
     # -- our own ------------------------------------------------------------------------------
 
     def began_with(self, group: Group, chunks: tuple[bytes, ...]) -> None:
-        """The node has booted with this one: its replica already has the base."""
+        """The node has booted with this checkpoint: its replica already has the base."""
         replica = group.replica
         base = replica.base()
         self._last[replica.group] = self._saved[replica.group] = base.slot
@@ -84,7 +84,7 @@ class Checkpoints:
     def _take(
         self, ident: GroupId, life: int, slot: Slot, chunks: list[bytes], parts: Iterator[bytes]
     ) -> None:
-        """Some more parts, and entries are applied before the next ones are taken."""
+        """Take some more parts; entries are applied before the next ones are taken."""
         if self._over(ident, life):
             self._busy = False
             return
@@ -100,7 +100,7 @@ class Checkpoints:
         loop.after(between(self._chance, MS, WRITE_NS_MAX), self._save, ident, life, saved, until)
 
     def _save(self, ident: GroupId, life: int, saved: Saved, until: int) -> None:
-        """Where parts of it name places of the log, it waits until what is there is durable."""
+        """If its parts name places of the log, wait until the log is durable there."""
         node = self._node
         over = self._over(ident, life)
         if not over and node.world.settles and not self.may_save(until):
@@ -116,7 +116,7 @@ class Checkpoints:
         node.reach(Boundary.LOG_RETIRED)
 
     def is_saved(self, ident: GroupId, saved: Saved) -> bool:
-        """Make it durable, if the disk lets us; the node ends if it fails."""
+        """Make it durable, if the disk has room; the node ends if the disk fails."""
         try:
             return self._node.disk.save(ident, saved)
         except DiskFailed as failed:
@@ -148,7 +148,7 @@ class Checkpoints:
         self._last[group] = Slot(-self._every)
 
     def left(self, ident: GroupId) -> None:
-        """The node has dropped the group: what is being taken of it is of no use."""
+        """The node has dropped the group: a checkpoint under way is of no use."""
         self._last.pop(ident, None)
         self._saved.pop(ident, None)
         self._give_up(ident)
@@ -159,7 +159,7 @@ class Checkpoints:
     # -- a peer's -----------------------------------------------------------------------------
 
     def fetch(self, fetch: FetchState) -> None:
-        """The core cannot go on without it; it says so again and again."""
+        """The core cannot go on without it, and repeats this call."""
         node, group = self._node, fetch.group
         now_ns = node.world.loop.now_ns
         if now_ns - self._asked.get(group, -AGAIN_NS) >= AGAIN_NS:
@@ -180,15 +180,15 @@ class Checkpoints:
             node.world.loop.after(delay, self._keep, self._lives.get(what.group, 0), what)
 
     def _keep(self, life: int, what: GiveState) -> None:
-        """First it is durable, then it is used."""
+        """First it becomes durable, then it is used."""
         node, saved = self._node, what.saved
         if (
             self._over(what.group, life)
             or saved.slot <= node.groups[what.group].replica.learner.applied
         ):
             return
-        # One that is being taken just now is older: it must not come to lie above this one
-        # (seed 1157: the node began with it after a crash, and the log had nothing in between).
+        # A checkpoint that is being taken now is older: it must not end up above this one (seed
+        # 1157: the node began with it after a crash, and the log had nothing in between).
         self._give_up(what.group)
         if self.is_saved(what.group, saved):
             node.reach(Boundary.STATE_KEPT)

@@ -1,8 +1,7 @@
 """Nodes with a stand-in for the broker: each group counts the commands of its clients.
 
-Small and quick, so that the scenarios of the protocol and the cheaper half of the worlds are about
-`paxos/`, the intake and the log; what the broker makes of entries is for
-`simulator.node.broker_node`.
+Small and quick, so that the protocol's scenarios and the cheaper half of the worlds test `paxos/`,
+the intake and the log; `simulator.node.broker_node` tests what the broker does with entries.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +30,7 @@ class Read(NamedTuple):
 
 
 class Written(NamedTuple):
-    """`slot` is 0 where the write was not acknowledged."""
+    """`slot` is 0 if the write was not acknowledged."""
 
     seq: int
     slot: int

@@ -1,7 +1,7 @@
 """Crashes at every boundary between two effects of a Step (paxos/step.py): where a node may die.
 
-A doomed node lives on until it reaches the boundary with an effect of the kind named, and ends
-there: what came before has happened, what follows has not. So the window between a vote and its
+A doomed node lives until it reaches the boundary with an effect of the given kind, and ends there:
+everything before it has happened, nothing after it does. So the window between a vote and its
 fsync, or between two frames of one broadcast, is hit on purpose and not by luck.
 """
 
@@ -48,7 +48,7 @@ AT_CHECKPOINTS: Final = (
 AT_JOBS: Final = (Boundary.JOB_GIVEN, Boundary.JOB_DONE, Boundary.JOB_TOLD)
 AT_EFFECTS: Final = tuple(one for one in Boundary if one not in AT_CHECKPOINTS + AT_JOBS)
 EARLY: Final = (Boundary.FIRST, Boundary.SENDING, Boundary.SENT)
-"""Where an Accept has not left yet, or not to everybody."""
+"""Boundaries at which an Accept has not left yet, or not to all."""
 
 
 CHECKPOINT_SHARE: Final = 0.4

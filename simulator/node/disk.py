@@ -1,14 +1,14 @@
 """The simulated disks of a node: records in a list, or the real write-ahead log on a memory disk.
 
-Both are used the same way, as the shell uses its log: `append` at once, `begin` takes all that was
-appended for one fsync, `end` when that fsync has taken its time. A power cut keeps of what was not
-synced a prefix of the records (RecordDisk), or any subset of sectors, from which the recovery of
+Both are used like the shell's log: `append` returns at once, `begin` starts one fsync of everything
+appended, `end` is called when that fsync has taken its time. After a power cut, a prefix of the
+unsynced records is left (RecordDisk), or any subset of sectors, from which the recovery of
 `storage/` must make a prefix (WalDisk).
 
-What else disks do: fail once with EIO (`fail_next`: the process ends), run full (`fill`), get slow,
-lose what they had synced. A loss is noticed in one of three ways: by checksums, by the peers, who
-know the directory (`Boot.forgotten`: what the shell is told there, the runtime's admission finds
-out), or, where only the last promise of a group is gone, by a peer that remembers it.
+Other faults of disks: fail once with EIO (`fail_next`: the process ends), run full (`fill`), get
+slow, lose synced data. A loss is noticed in one of three ways: by checksums; by the peers, who know
+the directory (`Boot.forgotten` tells the shell what the runtime's admission would find out); or, if
+only the last promise of a group is gone, by a peer that remembers it.
 """
 
 import random
@@ -27,7 +27,7 @@ ENTRY_BITS: Final = 26
 SLOT_BITS: Final = 30
 SLOT_MAX: Final = Slot((1 << SLOT_BITS) - 1)
 CHECKPOINT_SHARE: Final = 0.3
-"""Of the damage to a disk with checkpoints, so much hits one of them."""
+"""The share of damage to a disk with checkpoints that hits one of them."""
 Archive: TypeAlias = Mapping[GroupId, Sequence[bytes]]
 NO_ARCHIVE: Final[Archive] = {}
 
@@ -37,12 +37,12 @@ def never() -> bool:
 
 
 class DiskFailed(Exception):
-    """The disk failed once; what was being written is not durable, and is not tried again."""
+    """The disk failed once; the data being written is not durable, and is not written again."""
 
 
 @attrs.frozen
 class Boot:
-    """`forgotten`: groups of which promises or votes are gone, as the peers notice. `lost`: those
+    """`forgotten`: groups that have lost promises or votes, as the peers notice. `lost`: groups
     that have lost something since the last boot, whether or not anybody notices."""
 
     incarnation: Incarnation
@@ -54,36 +54,36 @@ class Boot:
 class Disk(Protocol):
     """`durable` lists what has become durable since it was last emptied, for the checkers.
 
-    `slow_ns`: an fsync takes up to so long, 0: as usual. `hung`: none ends.
+    `slow_ns`: an fsync takes up to this long, 0: as usual. `hung`: none ends.
     """
 
     durable: list[Record]
     slow_ns: int
     hung: bool
     reads_late: Callable[[], bool]
-    """Asked for each read of what could be in memory: whether the disk has to be waited for."""
+    """Called for each read that memory could serve: whether it has to wait for the disk."""
 
     def boot(self, groups: Collection[GroupId]) -> Boot:
         """Recover, and count the boot durably.
 
         Raises:
-            DiskFailed: as it was told to.
+            DiskFailed: after `fail_next`.
         """
 
     def append(self, records: list[Record]) -> None: ...
 
     @property
     def settled(self) -> bool:
-        """Whether all that was appended is durable."""
+        """Whether everything appended is durable."""
 
     def begin(self) -> bool:
-        """Start an fsync of all that was appended; False where there is nothing."""
+        """Start an fsync of everything appended; False if there is nothing."""
 
     def end(self) -> bool:
-        """The fsync has ended; False where there was no room, so that it is to be ended later.
+        """The fsync has ended; False if there was no room, so that it must be ended later.
 
         Raises:
-            DiskFailed: as it was told to.
+            DiskFailed: after `fail_next`.
         """
 
     # -- checkpoints --------------------------------------------------------------------------
@@ -92,24 +92,24 @@ class Disk(Protocol):
         """Make a checkpoint durable beside the one before it, at once; False: there is no room.
 
         Raises:
-            DiskFailed: as it was told to.
+            DiskFailed: after `fail_next`.
         """
 
     def newest(self, group: GroupId) -> Saved | None:
-        """The last one that was saved."""
+        """The checkpoint that was saved last."""
 
     def retire(self, group: GroupId) -> Slot:
-        """Forget what the older of two checkpoints holds; up to which slot that is."""
+        """Retire the records that the older of two checkpoints covers; returns its slot."""
 
     def skip(self, group: GroupId, slot: Slot) -> None:
         """The checkpoint came from a peer: the log goes on above `slot`."""
 
     def forget(self, group: GroupId) -> Recovered:
-        """This node has left the group: nothing is kept but what it has promised, and that it does
-        not vote, should it return."""
+        """This node has left the group: keep only what it has promised, and that it does not vote,
+        should it return."""
 
     def place(self, group: GroupId, slot: Slot, entry: Entry) -> int:
-        """Where the encoding of an entry begins that is being applied, for `read_span`."""
+        """Where the encoding of the entry that is being applied begins, for `read_span`."""
 
     def read_span(self, position: int, size: int) -> memoryview:
         """broker.ports.LogReader."""
@@ -131,31 +131,31 @@ class Disk(Protocol):
         """The next fsync, or the next boot, fails with EIO."""
 
     def fill(self) -> None:
-        """No room for anything new, until it is mended."""
+        """No room for anything new, until `mend`."""
 
     def mend(self) -> None:
-        """From now on it works as a disk should; what it has lost is lost."""
+        """From now on it works as a disk should; what it has lost stays lost."""
 
     def remember(self) -> None:
-        """Take the copy that `roll_back` brings back."""
+        """Take the copy that `roll_back` restores."""
 
     def roll_back(self) -> None:
-        """The directory of a node that is down is an old copy, or empty where there is none."""
+        """The directory of a node that is down becomes an old copy, or empty if there is none."""
 
     def wipe(self) -> None:
         """The directory of a node that is down is gone."""
 
     def damage(self, chance: random.Random) -> None:
-        """Some bits of what a node that is down had synced are flipped."""
+        """Flip some bits of what a node that is down had synced."""
 
     @property
     def unsettled(self) -> bool:
-        """It has lost something, and the node has not written down that it may not vote."""
+        """It has lost something, and the node has not recorded that it may not vote."""
 
 
 class RecordDisk:
     """`archive` has the entries of all slots that were ever chosen: what the state machines refer
-    to is not lost with a log that is retired. It stands for the cold segments."""
+    to is not lost when a log is retired. It stands for the cold segments."""
 
     def __init__(self, archive: Archive = NO_ARCHIVE) -> None:
         self.durable: list[Record] = []
@@ -170,14 +170,14 @@ class RecordDisk:
         self._saved: dict[GroupId, list[Saved]] = {}
         """The last two generations, oldest first."""
         self._retired: dict[GroupId, Slot] = {}
-        """Slots up to here are in checkpoints alone."""
+        """Slots up to here are only in checkpoints."""
         self._failing = self._full = False
         self._copy = _Copy()
         self._forgotten: set[GroupId] = set()
         self._all_forgotten = False
         self._lost: set[GroupId] = set()
         self.keep_at_cut: int | None = None
-        """For scripts: how many un-synced records survive the next power cut; None: chance says."""
+        """For scripts: how many unsynced records survive the next power cut; None: random."""
 
     def boot(self, groups: Collection[GroupId]) -> Boot:
         if self._failing:
@@ -310,8 +310,8 @@ class RecordDisk:
         self.roll_back()
 
     def damage(self, chance: random.Random) -> None:
-        """A record knows no bits: all that a group wrote from some place on is unreadable; or its
-        newest checkpoint is."""
+        """A record has no bits: everything that a group wrote from some place on becomes
+        unreadable, or its newest checkpoint does."""
         if self._saved and chance.random() < CHECKPOINT_SHARE:
             self.damage_checkpoint(chance.choice(sorted(self._saved)))
         elif self._platter:
@@ -321,7 +321,7 @@ class RecordDisk:
             self._forgotten.add(group)
 
     def damage_checkpoint(self, group: GroupId) -> None:
-        """The newest one: no restart begins with it."""
+        """Damage the newest checkpoint: no restart begins with it."""
         self._saved[group].pop()
         if not self._saved[group]:
             del self._saved[group]
@@ -333,8 +333,8 @@ class RecordDisk:
         del self._platter[at:]
 
     def lose_promise(self, group: GroupId) -> bool:
-        """A disk that lied: what the group wrote at its last ballot is gone, and nothing tells;
-        False where it has promised but one."""
+        """A disk that lied: what the group wrote at its last ballot is gone, and nothing shows it;
+        False if it has promised only one ballot."""
         promised, at = BALLOT_ZERO, 0
         raises = 0
         for index, record in enumerate(self._platter):
@@ -375,7 +375,7 @@ class _Copy:
 
 
 def settle(forgotten: set[GroupId], written: list[Record]) -> None:
-    """Once it is durable that a group does not vote, the loss need not be noticed again."""
+    """Once it is durable that a group does not vote, its loss need not be noticed again."""
     for record in written:
         if isinstance(record, VotingRecord) and not record.voting:
             forgotten.discard(record.group)

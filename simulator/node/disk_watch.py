@@ -1,7 +1,7 @@
-"""A simulated node looks after its disk as the real one does (broker.disk_watch), and is judged.
+"""A simulated node watches its disk like the real one (broker.disk_watch), and is judged.
 
-I11: a node that knows that its disk hangs is nobody's master for longer than a lease. The votes of
-the others would be enough for it to go on for as long as it likes.
+I11: a node that knows that its disk hangs is nobody's master for longer than a lease. The others'
+votes would be enough for it to go on as long as it likes.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ class SimDiskWatch(DiskWatch):
     def __init__(self) -> None:
         super().__init__()
         self._known_since: int | None = None
-        """By the node's own clock, which is what its leases go by."""
+        """By the node's own clock, which its leases use."""
 
     def tick(self, now: Now, replicas: Iterable[Replica]) -> None:
         self.look(now, (), replicas)
@@ -31,7 +31,7 @@ class SimDiskWatch(DiskWatch):
             self._known_since = now.boot_ns
 
     def check(self, now: Now, replica: Replica, since_boot_ns: int, timing: Timing) -> None:
-        """If this node acts for the group: it has done so since then.
+        """If this node acts for the group, it has done so since then.
 
         Raises:
             Violation: it has been master for too long.

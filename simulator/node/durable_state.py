@@ -1,7 +1,7 @@
-"""What of a node is durable, as far as the checkers and the nemesis have to know it.
+"""What a node has made durable, as far as the checkers and the nemesis need it.
 
-The rest is gone with the node's life. So who asks what a node that is down will know when it is up
-again asks here, and not what it knew last (seed 128).
+The rest is gone with the node's life. So code that asks what a node that is down will know when it
+is up again asks here, not what the node knew last (seed 128).
 """
 
 from paxos.entry import Config
@@ -15,10 +15,10 @@ class DurableState:
     def __init__(self, world: Surroundings, me: NodeId) -> None:
         self._world, self._me = world, me
         self.members: dict[GroupId, tuple[NodeId, ...]] = {}
-        """Whom the next life will take for the members; at worst those of before."""
+        """Whom the next life will take for the members; at worst the previous ones."""
 
     def note(self, disk: Disk) -> None:
-        """Take in what has become durable on the disk since the last time."""
+        """Note what has become durable on the disk since the last time."""
         world = self._world
         for record in disk.durable:
             if type(record) is AcceptRecord:

@@ -1,4 +1,4 @@
-"""What a simulated node keeps of a group, and what travels between nodes beside messages."""
+"""What a simulated node keeps for a group, and what travels between nodes beside messages."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from simulator.node.recovery import Saved
 
 
 class Frame(NamedTuple):
-    """What a link carries: messages of the core, and which incarnation sent them."""
+    """The content of a link's frame: messages of the core, and which incarnation sent them."""
 
     incarnation: Incarnation
     data: bytes
@@ -53,7 +53,7 @@ class AskState(NamedTuple):
 
 
 class GiveState(NamedTuple):
-    """The answer: a checkpoint, where there is one that helps."""
+    """The answer: a checkpoint, if there is one that helps."""
 
     group: GroupId
     saved: Saved
@@ -66,13 +66,13 @@ class CatchUp(NamedTuple):
 
 
 class Group:
-    """What a node keeps beside the replica: the commands' way in, the log, what was seen last."""
+    """What a node keeps beside the replica: the commands' intake, the log, what was seen last."""
 
     def __init__(self, replica: Replica, config: IntakeConfig) -> None:
         self.replica = replica
         self.intake = Intake(replica, config)
         self.log: list[Entry] = []
-        """The entries of slots `log_start`, `log_start` + 1, ... up to what is applied."""
+        """The entries of slots `log_start`, `log_start` + 1, ... up to the last one applied."""
         self.log_start = Slot(replica.learner.applied + 1)
         self.lease_seen = Slot(0)
         self.suspended_seen = Slot(0)
@@ -83,7 +83,7 @@ class Group:
         """When this node was first seen to act under that epoch."""
 
     def see_mastership(self, acting: bool, now: Now) -> bool:
-        """Whether that, or under which epoch, is something new."""
+        """Whether acting, or its epoch, has changed since the last call."""
         seen = (acting, self.replica.lease.epoch)
         if seen == self.mastership_seen:
             return False
@@ -94,7 +94,7 @@ class Group:
         return tuple(self.log[start - self.log_start : end - self.log_start + 1])
 
     def retire(self, until: Slot) -> None:
-        """Slots up to this one are in a checkpoint."""
+        """Drop slots up to this one: a checkpoint covers them."""
         if until >= self.log_start:
             del self.log[: until - self.log_start + 1]
             self.log_start = Slot(until + 1)

@@ -37,7 +37,7 @@ class Host(Protocol):
     def fail(self, why: object) -> None: ...
 
     def reach(self, boundary: Boundary) -> None:
-        """The node dies here if it is to."""
+        """The node dies here if it is doomed to."""
 
     # -- the log ------------------------------------------------------------------------------
 

@@ -1,8 +1,9 @@
-"""A simulated node gives a group up: it drops all it has of it, and may come back to it one day.
+"""A simulated node gives a group up: it drops everything it has of it, and may return to it one
+day.
 
 What runtime/balancing/hosting.py does in two steps, with any time between them, happens at once
-here: the node is left with what storage keeps for ever (what it has promised, and that it does not
-vote), and begins the group anew, as one that was told who the members are and knows the founders.
+here: the node keeps what storage keeps for ever (what it has promised, and that it does not vote),
+and begins the group as one that was told who the members are and knows the founders.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""The threads of a simulated node: jobs wait, are done in one go, and are heard of later.
+"""The threads of a simulated node: jobs wait, run in one go, and report later.
 
-A job that waits or is under way when the power is cut may have been begun: then the disk stops at
-one of its operations, and what it had written survives as the sectors do.
+When the power is cut, a waiting job may have been started: then the disk stops at one of its
+operations, and of what it had written the sectors survive that happen to.
 """
 
 import random
@@ -27,7 +27,7 @@ STARTED_CHANCE: Final = 0.7
 
 
 class Jobs:
-    """One thread (broker.ports.Worker), of one life of a node. `writes`: it changes the disk."""
+    """One thread (broker.ports.Worker) of one life of a node. `writes`: it changes the disk."""
 
     def __init__(
         self, node: Host, disk: WalDisk | None, chance: random.Random, *, writes: bool
@@ -109,22 +109,22 @@ class Jobs:
 
 
 class BackgroundWorker(Jobs):
-    """A thread that shares nothing and changes nothing: one searches, and reads large batches
-    (broker.ports.BackgroundWorker), another one reads for fetches."""
+    """A thread that shares nothing and changes nothing: one searches and reads large batches
+    (broker.ports.BackgroundWorker), another reads for fetches."""
 
     def __init__(self, node: Host, name: str) -> None:
         chance = dice(node.world.options.seed, name, node.me, node.life)
         super().__init__(node, None, chance, writes=False)
 
     def rest(self) -> None:
-        """What it does takes no time of the loop's."""
+        """Its work takes no time of the loop."""
 
     def _hear(self, result: Callable[[], None]) -> None:
         super()._hear(partial(self._node.enter, result))
 
 
 class Fetcher(BackgroundWorker):
-    """The one that reads for fetches: while the disk hangs, it waits."""
+    """The thread that reads for fetches: while the disk hangs, it waits."""
 
     def __init__(self, node: Host) -> None:
         super().__init__(node, "fetcher")

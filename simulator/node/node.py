@@ -1,10 +1,10 @@
 """One simulated node: the production core of its groups, and a shell that honours the Step order.
 
-What its groups' entries mean, and what its clients ask, is for the two kinds of node to say:
+The two kinds of node define what their groups' entries mean and what their clients ask:
 `simulator.node.command_node` (a stand-in) and `simulator.node.broker_node` (the production broker).
 
-The shell's part is small and is itself under test by mutants: `before` leaves at once; `persist` is
-appended; `after` leaves when everything appended so far is durable; what is chosen is applied and
+The shell's part is small and is itself tested by mutants: `before` leaves at once; `persist` is
+appended; `after` leaves when everything appended so far is durable; chosen entries are applied and
 answered. A crash forgets everything but the disk.
 """
 
@@ -47,7 +47,7 @@ from simulator.node.surroundings import Surroundings
 P = ParamSpec("P")
 FORWARD_TIMEOUT_NS: Final = 1_500 * MS
 FULL_RETRY_NS: Final = 50 * MS
-"""A full disk is asked again so often whether it has room."""
+"""How often a full disk is asked again whether it has room."""
 
 
 class SimNode(NodeKind):
@@ -58,14 +58,14 @@ class SimNode(NodeKind):
         """Boots so far: events of an earlier life are void."""
         self.paused_until = 0
         self.lost: frozenset[GroupId] = frozenset()
-        """Groups of which this life's disk has lost something, known to nobody but the world."""
+        """Groups of which this life's disk has lost something; only the world knows."""
         self.doom: CrashPoint | None = None
         """Where this life will end, if it ever gets there."""
         self.balancing: SimBalancing | None = None
         self.heard_at: dict[NodeId, int] = {}
         """When, in true time, a frame of each node was last delivered here."""
         self.told: set[tuple[GroupId, NodeId]] = set()
-        """Who has told this life what it remembers of the ones before it."""
+        """Peers that have told this life what they remember of the lives before it."""
         self.durable = DurableState(world, me)
         self.disk_watch = SimDiskWatch()
         self.groups: dict[GroupId, Group] = {}
@@ -150,12 +150,12 @@ class SimNode(NodeKind):
         return recovered
 
     def knows_it_forgot(self) -> bool:
-        """Peers compare what they know of this node with what its directory says (docs/adr/0004);
-        a mutant does not ask them."""
+        """Peers compare what they know of this node with what its directory says (docs/adr/0004); a
+        mutant does not ask them."""
         return True
 
     def crash(self, *, reboot: bool) -> None:
-        """Lose everything volatile; `reboot`: the whole machine, so its boot clock starts anew."""
+        """Lose everything volatile; `reboot`: the whole machine, and with it the boot clock."""
         world = self.world
         self._end("crash")
         self.disk.cut_power(self._chance)
@@ -164,7 +164,7 @@ class SimNode(NodeKind):
             self.clock.reboot(world.loop.now_ns)
 
     def fail(self, why: object) -> None:
-        """The disk failed: the process ends at once, as after exit code 74, and tells nobody."""
+        """The disk failed: the process ends at once, as with exit code 74, and tells nobody."""
         self._end(f"failed: {why}")
         self.disk.kill()
         self._note_durable()
@@ -179,13 +179,13 @@ class SimNode(NodeKind):
         world.steals.ended(self.me)
 
     def _reach(self, boundary: Boundary, step: Step) -> None:
-        """If this is where the node is doomed to die, it does: `Died` ends the event."""
+        """If the node is doomed to die here, it does: `Died` ends the event."""
         assert self.doom is not None
         if self.doom.fits(boundary, step):
             self._die(boundary)
 
     def reach(self, boundary: Boundary) -> None:
-        """As `_reach`, for what is no effect of the core: the node dies here if it is to."""
+        """Like `_reach`, for what is no effect of the core: a doomed node dies here."""
         if self.doom is not None and self.doom.boundary is boundary:
             self._die(boundary)
 
@@ -197,7 +197,7 @@ class SimNode(NodeKind):
         raise Died
 
     def pause(self, until_ns: int) -> None:
-        """Stop the world: nothing runs on this node before, though its clocks and its disk do."""
+        """Stop the world: until then nothing runs on this node except its clocks and its disk."""
         self.paused_until = until_ns
 
     def _alive(self, life: int) -> bool:
@@ -266,7 +266,7 @@ class SimNode(NodeKind):
         self.finish(now, step, touched.values())
 
     def _received(self, source: NodeId, messages: Iterable[Message]) -> None:
-        """Before anything is done about it."""
+        """Called before anything is done about the messages."""
         for message in messages:
             if type(message) is Progress and message.incarnation == self.core.incarnation:
                 self.told.add((message.group, source))
@@ -282,7 +282,7 @@ class SimNode(NodeKind):
         self.finish(now, step, (self.groups[request.group],))
 
     def before_handover(self, ident: GroupId) -> None:
-        """What the next master should know goes into the log."""
+        """Write to the log what the next master should know."""
 
     def _steal_aborted(self, now: Now, abort: StealAbort) -> None:
         self.world.statistics["steals aborted"] += 1
@@ -291,7 +291,7 @@ class SimNode(NodeKind):
             self.balancing.on_abort(now, abort)
 
     def command(self, ident: GroupId, pending: Pending, *, anywhere: bool = False) -> None:
-        """A command of this node's own; in a round that is under way, or in one of its own."""
+        """A command of this node's own; joins the round that is under way, or begins one."""
         group, now = self.groups[ident], self.now()
         group.intake.submit(now, pending, anywhere=anywhere)
         self._busy[group] = None
@@ -299,7 +299,7 @@ class SimNode(NodeKind):
             self.finish(now, Step(), ())
 
     def enter(self, act: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Something outside the core happens on this node; what it submits shares a round."""
+        """Something outside the core happens on this node; its commands share a round."""
         self._in_round = True
         act(*args, **kwargs)
         self._in_round = False
@@ -307,7 +307,7 @@ class SimNode(NodeKind):
             self.finish(self.now(), Step(), ())
 
     def _on_local(self, life: int) -> None:
-        """Messages to ourselves, once what they say is durable."""
+        """Deliver messages to ourselves, once what they say is durable."""
         if not self._alive(life):
             return
         now, step = self.now(), Step()
@@ -356,7 +356,7 @@ class SimNode(NodeKind):
     # -- carrying out a Step ------------------------------------------------------------------
 
     def finish(self, now: Now, step: Step, stepped: Iterable[Group]) -> None:
-        """The end of a round: carry out, propose what waits, until nothing more follows from it."""
+        """End a round: carry out, propose what waits, until nothing more follows from it."""
         touched = dict.fromkeys(stepped)
         self._in_round = True
         while True:
@@ -434,7 +434,7 @@ class SimNode(NodeKind):
             group.intake.applied(now, applied.slot, applied.entry, results)
 
     def may_send_after(self) -> bool:
-        """Only when all that was persisted so far, by this step and earlier ones, is durable."""
+        """Only when everything persisted so far, by this step and earlier ones, is durable."""
         return self._synced == self._appended
 
     def _apply(self, group: Group, slot: Slot, entry: Entry, *, live: bool = True) -> list[bytes]:
@@ -447,7 +447,7 @@ class SimNode(NodeKind):
         return results
 
     def _send(self, sends: list[Send]) -> None:
-        """One frame per peer; a message to several is encoded once."""
+        """One frame per peer; a message to several peers is encoded once."""
         encoded: dict[int, list[Buffer]] = {}
         frames: dict[NodeId, list[Buffer]] = {}
         for send in sends:
@@ -487,8 +487,8 @@ class SimNode(NodeKind):
             self.world.loop.after(delay, self._sync_ended, self.life)
 
     def wrote(self) -> None:
-        """Something was written to the log that is not the core's; what it says next, it says when
-        that is durable."""
+        """Something that is not the core's was written to the log; what the node says next, it says
+        when that is durable."""
         self._appended += 1
         if not self._syncing:
             self._begin_sync()
@@ -544,7 +544,7 @@ class SimNode(NodeKind):
     def ask_for(
         self, ident: GroupId, incarnation: Incarnation, lease_ver: Slot, token: int
     ) -> None:
-        """Be the ideal node: ask the master for the group."""
+        """Act as the ideal node: ask the master for the group."""
         replica = self.groups[ident].replica
         holder = replica.lease.holder
         if holder in (self.me, NOBODY):
@@ -560,7 +560,7 @@ class SimNode(NodeKind):
         return slot
 
     def act(self, ident: GroupId, what: str, target: NodeId = NOBODY) -> str:
-        """Things an operator or a rival may do to a replica at any time."""
+        """What an operator or a rival may do to a replica at any time."""
         if what == "hand over":
             self.before_handover(ident)
         now, step, group = self.now(), Step(), self.groups[ident]

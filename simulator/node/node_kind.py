@@ -1,4 +1,4 @@
-"""What each kind of simulated node says for itself: what entries mean, and what clients ask."""
+"""What each kind of simulated node defines: what entries mean, and what clients ask."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -14,15 +14,15 @@ class NodeKind(ABC):
     @property
     @abstractmethod
     def registry(self) -> Registry | None:
-        """This life's copy of the registry, where there is one."""
+        """This life's copy of the registry, if there is one."""
 
     @abstractmethod
     def begin_life(self) -> None:
-        """Make anew what is neither the core's nor on the disk."""
+        """Create whatever is neither the core's nor on the disk."""
 
     @abstractmethod
     def begin_group(self, group: GroupId) -> None:
-        """Make the group's state machine anew."""
+        """Create the group's state machine, empty."""
 
     @abstractmethod
     def apply(self, group: GroupId, slot: Slot, entry: Entry, *, live: bool) -> list[bytes]:
@@ -30,11 +30,11 @@ class NodeKind(ABC):
 
     @abstractmethod
     def parts(self, group: GroupId) -> Iterator[bytes]:
-        """The group's state, to be written down; what is given out later may be of a later slot."""
+        """The group's state, to be written down; later parts may show the state at a later slot."""
 
     @abstractmethod
     def restore(self, group: GroupId, base: Slot, parts: Sequence[bytes]) -> None:
-        """Become what `parts` say; the next slot to be applied is that after `base`."""
+        """Take the state of `parts`; the next slot to apply is the one after `base`."""
 
     def booted(self) -> None:  # noqa: B027
         """All groups are as the disk has them."""
@@ -43,14 +43,14 @@ class NodeKind(ABC):
         """This node has no part in the group any more; its state machine is still there."""
 
     def state_needed(self, fetch: FetchState) -> bool:
-        """A replica needs a peer's state; whether the node sees to that by itself."""
+        """A replica needs a peer's state; returns whether the node fetches it by itself."""
         return False
 
     def caught_up_with(self, source: NodeId, frame: bytes) -> None:  # noqa: B027
         """A message of broker.transfer has arrived."""
 
     def numbered(self, _to: NodeId, message: Forwarded) -> Forwarded:
-        """What is forwarded, for links that keep the order."""
+        """A forwarded message, numbered on links that keep the order."""
         return message
 
     @abstractmethod
@@ -58,7 +58,7 @@ class NodeKind(ABC):
         """A client's request has arrived."""
 
     def masters_changed(self, now: Now) -> None:  # noqa: B027 (most have nothing to do)
-        """We begin or cease to act for some group, or it has changed hands."""
+        """This node begins or ceases to act for some group, or a group has changed hands."""
 
     def keep_house(self, now: Now) -> None:  # noqa: B027
-        """Once a tick."""
+        """Called once a tick."""

@@ -1,6 +1,6 @@
 """What a restart makes of the records that survived (the rule in paxos.step.AcceptRecord.applied).
 
-A second, naive implementation beside storage's: it reads the rule as it is written, so that the two
+A second, naive implementation beside storage's: it follows the rule to the letter, so that the two
 check each other. A checkpoint proves all slots up to its own.
 """
 
@@ -62,7 +62,7 @@ class Found:
                 self._learned[record.slot] = record.entry
             self._last[record.slot] = record.entry
             if not self.founded:
-                self._prove(self._proven)  # perhaps what was missing has been learned anew
+                self._prove(self._proven)  # perhaps the missing entry has been learned again
 
     @property
     def applied(self) -> Slot:
@@ -70,11 +70,11 @@ class Found:
 
     @property
     def founded(self) -> bool:
-        """False: what is proven chosen is not here, for the checkpoint that had it is gone."""
+        """False: a proven entry is not here, because the checkpoint that had it is gone."""
         return self.applied >= self._proven
 
     def _prove(self, applied: Slot) -> None:
-        """Every slot up to `applied` is chosen, its last record so far holds the entry."""
+        """Every slot up to `applied` is chosen; its last record so far holds the entry."""
         self._proven = max(self._proven, applied)
         while len(self.chosen) < self._proven - self.base:
             entry = self._last.get(Slot(self.applied + 1))
@@ -97,8 +97,8 @@ class Found:
 
 @attrs.frozen
 class Restart:
-    """What a disk gives back for one group: the checkpoint to start with, its replica's state, and
-    the entries to replay after it."""
+    """What a disk returns for one group: the checkpoint to start with, its replica's state, and the
+    entries to replay after it."""
 
     recovered: Recovered = attrs.Factory(Recovered)
     chosen: tuple[Entry, ...] = ()
@@ -117,7 +117,7 @@ NOTHING_SAVED: Mapping[GroupId, Saved] = {}
 def restarts(
     records: Iterable[Record], saved: Mapping[GroupId, Saved] = NOTHING_SAVED
 ) -> dict[GroupId, Restart]:
-    """`saved`: of each group with a checkpoint, the one to start with."""
+    """`saved`: for each group with a checkpoint, the one to start with."""
     groups = {group: Found(one.slot) for group, one in saved.items()}
     for record in records:
         found = groups.get(record.group)
@@ -134,7 +134,7 @@ def _restart(found: Found, saved: Saved | None) -> Restart:
 
 
 def without(records: Iterable[Record], group: GroupId, until: Slot) -> list[Record]:
-    """The records that are left when a log is retired: what the group has promised stays."""
+    """The records that are left when a log is retired: the group's promise stays."""
     kept: list[Record] = []
     promised = BALLOT_ZERO
     for record in records:

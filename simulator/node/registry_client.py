@@ -28,7 +28,7 @@ PORT: Final = 9_000
 
 
 class RegistryClient:
-    """Of one life of a node, which says whether results still interest anybody."""
+    """For one life of a node, which says whether anybody still wants results."""
 
     def __init__(self, node: Host, registry: Registry) -> None:
         self._node, self.registry, self._life = node, registry, node.life
@@ -37,7 +37,7 @@ class RegistryClient:
     def propose(
         self, command: Command, done: Callable[[Result], None] = lambda _result: None
     ) -> None:
-        """`done` is told what the registry answered, unless nobody knows."""
+        """`done` gets the registry's answer, unless the outcome is unknown."""
 
         def answered(outcome: Outcome) -> None:
             if isinstance(outcome, Done):

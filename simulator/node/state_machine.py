@@ -1,6 +1,6 @@
 """The state machine on each simulated group: the deduplication table of protocol.md R16, and a log.
 
-A command is (client, seq). It is executed iff `seq == last[client] + 1`; at or below `last` it is a
+A command is (client, seq). It is executed iff `seq == last[client] + 1`. At or below `last` it is a
 duplicate and gets the original's answer; above, it is a gap: rejected, never acknowledged.
 """
 
@@ -76,7 +76,7 @@ class Machine:
         return opaque(CommandKind.CONSUMER_GROUP, command(client, seq))
 
     def parts(self) -> list[bytes]:
-        """All of it, of one moment."""
+        """The whole state, as of one moment."""
         rows = [
             HEAD.pack(client, len(slots)) + array("Q", slots).tobytes()
             for client, slots in self.where.items()

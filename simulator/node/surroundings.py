@@ -1,5 +1,5 @@
-"""What a simulated node sees of its world: time, the network, who else there is; and who is to hear
-of what it does. `simulator.world.World` has all of it."""
+"""What a simulated node sees of its world: time, the network, the other nodes, and the objects to
+which it reports. `simulator.world.World` has all of it."""
 
 import random
 from collections import Counter
@@ -83,7 +83,7 @@ class Surroundings(Protocol):
 
     def members_now(self, group: GroupId) -> tuple[NodeId, ...]: ...
 
-    # -- who is told what ---------------------------------------------------------------------
+    # -- reports of the node ------------------------------------------------------------------
 
     @property
     def chosen(self) -> Votes: ...
@@ -107,7 +107,7 @@ class Surroundings(Protocol):
     def steals(self) -> Steals: ...
 
     def died(self, node: NodeId) -> None:
-        """It has come to the point where it was doomed to die."""
+        """It has reached the point where it was doomed to die."""
 
     def executed(
         self, node: NodeId, group: GroupId, slot: Slot, entry: Entry, results: list[bytes]

@@ -1,9 +1,9 @@
-"""What a node of a broker's world does beside serving, where it has the real log and cold segments.
+"""What a node of a broker's world does beside serving, if it has the real log and cold segments.
 
 The production machines settle what lies below the log window (broker.lifecycle.tiering) and get
-from peers what no log reaches back to (broker.transfer): their threads are `simulator.node.jobs`,
-their links the simulated network, which loses, repeats and reorders as no TCP connection does, and
-brings answers to earlier lives.
+from peers what their logs no longer hold (broker.transfer). Their threads are
+`simulator.node.jobs`. Their links are the simulated network, which loses, repeats and reorders
+messages as no TCP connection does, and delivers answers to earlier lives.
 """
 
 from typing import Final, Protocol
@@ -33,9 +33,9 @@ from storage.format import Place
 from storage.log.wal import Wal
 
 SEGMENTS_KEPT: Final = 2
-"""The log window: the segment that is written and one that is whole."""
+"""The log window: the segment that is being written and one that is complete."""
 RATES: Final = (0, 200_000)
-"""Bytes a second; 0: as fast as it goes."""
+"""Bytes a second; 0: unlimited."""
 BURST_BYTES: Final = 4_000
 
 
@@ -52,7 +52,7 @@ class BrokerHost(Host, Protocol):
 
 
 class Upkeep:
-    """Of one life of a node."""
+    """That of one life of a node."""
 
     def __init__(self, node: BrokerHost, disk: WalDisk) -> None:
         self._node, self._disk = node, disk
@@ -69,7 +69,7 @@ class Upkeep:
             disk.cold,
             mover,
             TokenBucket(chance.choice(RATES), BURST_BYTES),
-            lambda _uid: False,  # when a node lets go of a deleted topic is no matter of the log
+            lambda _uid: False,  # when a node drops a deleted topic does not concern the log
             lambda _uid: segments_of({}, node.broker.config),
             self._suspect,
             self,
@@ -109,7 +109,7 @@ class Upkeep:
         self.catching_up.on_message(source, codec.decode(memoryview(frame)))
 
     def left(self, group: GroupId, machine: GroupMachine) -> None:
-        """The group's data goes with it."""
+        """Drop the group's data with it."""
         self.catching_up.dropped(group)
         for uid in machine.partitions:
             self.tiering.not_fetched(uid)
@@ -158,7 +158,7 @@ class Upkeep:
         return self._node.master(group)
 
     def end_round(self) -> None:
-        """What happens on a simulated node is a round of its own, and over when we are asked."""
+        """An event on a simulated node is a round of its own, and over when this is called."""
 
     def install(self, now: Now, group: GroupId, base: Base) -> None:
         self._node.checkpoints.go_on_from(group, base)

@@ -36,7 +36,7 @@ CLUSTER: Final = "simulated"
 FLIPS: Final = 2
 """Damaged bytes at a time (exam.md section 2, `bitflip-file-chunks`)."""
 BAD_BLOCK_CHANCE: Final = 0.15
-"""Instead of a flipped bit: the block cannot be read at all, until it is written anew."""
+"""Instead of a flipped bit: the block cannot be read at all until it is written again."""
 
 
 class WalDisk:
@@ -57,7 +57,7 @@ class WalDisk:
         self.retires_below: Callable[[], int] | None = None
         """The lowest segment of the log that batches may still be read from."""
         self.in_hand: list[Callable[[random.Random], None]] = []
-        """Told when the power goes: what threads are writing is torn."""
+        """Called when the power goes: what threads are writing is torn."""
         self._staged: list[Record] = []
         self._batch: tuple[WriteBatch, list[Record]] | None = None
         self._booted = 0
@@ -135,11 +135,11 @@ class WalDisk:
 
     @property
     def log_from(self) -> Place | None:
-        """Where the log begins, for who knows what lay below."""
+        """Where the log begins, for code that knows what lay below."""
         return place_of(self.wal.kept().start, 0) if self._settles else None
 
     def arm(self) -> None:
-        """If the disk is to fail, it does so in what is written next."""
+        """If the disk is to fail, it does so at the next write."""
         if self._failing:
             self._failing = False
             self._files.fail("fdatasync", errno.EIO)
@@ -292,7 +292,7 @@ class WalDisk:
         self._all_forgotten = True
 
     def damage_checkpoint(self, group: GroupId) -> None:
-        """The newest one: no restart begins with it."""
+        """Damage the newest checkpoint: no restart begins with it."""
         names = [name for name in map(checkpoint_name, self._files.names()) if name is not None]
         newest = str(max(name for name in names if name.group == group))
         self._files.corrupt(newest, len(self._files.content(newest)) // 2, 1)
@@ -302,7 +302,7 @@ class WalDisk:
         return self._all_forgotten or bool(self._forgotten)
 
     def damage(self, chance: random.Random) -> None:
-        """In the log's records mostly, in any file now and then."""
+        """Mostly in the log's records, sometimes in any file."""
         files = self._files
         if not files.names():
             return  # it was lost as a whole

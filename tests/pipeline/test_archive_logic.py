@@ -148,7 +148,7 @@ def test_offsets_that_come_again_are_another_log() -> None:
         ([span(A, 0, 9, checksum=6)], ["raw-00000000, a/0: another checksum: rows have changed"]),
         (
             [span(A, 0, 9), span(B, 0, 0)],
-            ["raw-00000000, b/1: rows that the manifest does not know"],
+            ["raw-00000000, b/1: rows that are not in the manifest"],
         ),
     ],
 )

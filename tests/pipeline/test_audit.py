@@ -68,7 +68,7 @@ def test_what_must_be_found_is_told(tmp_path: Path, capsys: pytest.CaptureFixtur
     told = json.loads(capsys.readouterr().out)
     assert told["records"] == len(path.read_bytes().splitlines())
     assert found_in_memory(path) == told["expected"]
-    with pytest.raises(ValueError, match="70 plants need as many cells, and there are 10"):
+    with pytest.raises(ValueError, match="70 plants need as many cells, but there are 10"):
         Shape(records=2000, partitions=1).planted()
 
 

@@ -149,7 +149,7 @@ def test_the_dose_may_be_small() -> None:
 def test_a_limit_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         options_of(["--limit", "network=fast"])
-    assert "'fast' is no rate: expected 1mbit to 10gbit" in capsys.readouterr().err
+    assert "'fast' is not a rate: expected 1mbit to 10gbit" in capsys.readouterr().err
 
 
 def test_what_a_ratio_can_be_at_most() -> None:

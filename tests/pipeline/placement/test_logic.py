@@ -222,7 +222,7 @@ def test_groups_that_the_registry_does_not_have_are_not_weighed() -> None:
         ([], 0, "0 of 4 groups"),
         (known(5_000), 0, "1 of 4 groups"),
         (known(1.0, 1.0, 1.0, 1.0, windows=2), 0, "0 of 4 groups"),
-        (known(1.0, 1.0, 1.0, 1.0), 120_001, "120 s ago"),
+        (known(1.0, 1.0, 1.0, 1.0), 120_001, "120 s old"),
     ],
 )
 def test_too_little_or_too_old_is_nothing(costs: list[GroupCost], age_ms: int, why: str) -> None:
