@@ -10,7 +10,7 @@ from simulator.environment.dice import between, dice
 from simulator.whole.clients.families import CONSUMERS, FAMILIES
 
 TIGHT_SHARE: Final = 0.2
-"""Of so many worlds clients meet the limits of memory and queues."""
+"""So many worlds have low limits of memory and queues."""
 HEAL_AT: Final = 0.6
 """The part of a world in which faults happen."""
 
@@ -109,7 +109,7 @@ class WholeOptions:
     namers: int = 0
     """Clients that make topics and ask for them at other nodes."""
     tight: bool = False
-    """Limits are so low that clients meet them."""
+    """Limits are low: as a rule only squatters meet them."""
     patience_ms: int = 1_500
     """So long producers wait for an answer. Clients wait for 30 s: only who waits for longer
     than a node waits for another one hears what it makes of that."""
