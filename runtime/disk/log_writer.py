@@ -159,7 +159,7 @@ class LogWriter:
             self._wakeup.set()
 
     def _written(self, batch: WriteBatch) -> bool:
-        """Write a batch, and wait as long as there is no room for it; False if stopped meanwhile."""
+        """Write a batch; waits as long as there is no room for it. False: stopped meanwhile."""
         while True:
             try:
                 self._wal.write(batch)

@@ -481,7 +481,7 @@ class Engine(Submitting):
         self._stop_voting_if_forgetful(now)
 
     def _look_at_claims(self, now: Now) -> None:
-        """Check for a peer that has said once that this directory is not ours, or does not answer."""
+        """Check peers that have said once that this directory is not ours, or do not answer."""
         admission = self.admission
         if admission is None or (admission.settled and not admission.doubted):
             return
