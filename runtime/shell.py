@@ -231,7 +231,7 @@ class Shell:
         elif health.slow:
             self._journal.error("disk slow: masters are given away", usual_ms=usual_ms)
         else:
-            self._journal.warning("disk is well again", usual_ms=usual_ms)
+            self._journal.warning("disk is healthy again", usual_ms=usual_ms)
 
     def _balance(self, now: Now) -> None:
         self._look_soon = False
@@ -362,7 +362,7 @@ class Shell:
             return f"the disk hangs: nothing has become durable for {waited_s:.1f} s"
         if disk_pressure.stuck:
             return (
-                "the disk is slower than what comes"
+                "the disk is slower than the incoming data"
                 if disk_pressure.overloaded
                 else "the disk is full"
             )

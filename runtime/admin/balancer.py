@@ -48,11 +48,11 @@ NUMBER_MAX: Final = 2**31 - 1
 """Limits of the registry's encoding; real values are far lower, and the registry checks them."""
 NOT_DONE: Final = "the registry did not answer in time: is a majority of the nodes up? Try again"
 NOT_HEARD: Final = (
-    "the registry did not answer in time, and this may yet come true: "
+    "the registry did not answer in time, and the change may still happen: "
     "is a majority of the nodes up? Look, then try again"
 )
 NOT_KNOWN: Final = (
-    "its master was lost while the registry was asked: this may yet come true; look, then try again"
+    "the registry's master was lost, and the change may still happen: look, then try again"
 )
 COMPUTED_AHEAD_MS_MAX: Final = 60_000
 HERE_EVERY_S: Final = 0.005
@@ -197,8 +197,8 @@ class BalancerAdmin:
         ahead_ms = computed - self._now().wall_ns // MS
         if ahead_ms > COMPUTED_AHEAD_MS_MAX:
             raise BadRequest(
-                f"computed_wall_ms is {ahead_ms} ms ahead of this node's clock, and those of now "
-                "would be refused until then: look at the clock of whoever computed them"
+                f"computed_wall_ms is {ahead_ms} ms ahead of this node's clock: weights computed "
+                "now would be refused until then; check the clock of the machine that computed them"
             )
         groups = {str(group): GroupId(group) for group in self._registry.groups}
         weights = {}
@@ -296,7 +296,7 @@ def _policy(body: dict[str, Any], registry: Registry) -> Policy:
             changes[key] = _capacities(value, registry)
         else:
             known = ", ".join(field.name for field in attrs.fields(Policy))
-            raise BadRequest(f"no such setting, or no such value: {key[:40]!r}; there are {known}")
+            raise BadRequest(f"unknown setting or value: {key[:40]!r}; known are {known}")
     return attrs.evolve(registry.policy, **changes)
 
 
@@ -305,7 +305,7 @@ def _capacities(given: dict[str, Any], registry: Registry) -> dict[NodeId, int]:
     nodes = {str(node): node for node in registry.nodes}
     for name, percent in given.items():
         if name not in nodes or not _is_number(percent, NUMBER_MAX):
-            raise BadRequest(f"capacities: node {name[:20]!r} is not registered, or no percentage")
+            raise BadRequest(f"capacities: node {name[:20]!r}: not registered, or no percentage")
         merged[nodes[name]] = percent
     return dict(sorted(merged.items()))
 

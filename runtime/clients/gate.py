@@ -17,7 +17,7 @@ from runtime.network.listener import Listening
 from runtime.system.journal import Journal
 
 WHY_CUT_OFF: Final = "no majority of the nodes answers: clients are sent to others"
-WHY_LEARNING: Final = "only just learning which topics there are: clients are not let in yet"
+WHY_LEARNING: Final = "still learning which topics there are: clients are not accepted yet"
 LEARNING_NS_MAX: Final = 10_000 * MS
 """After this time clients are accepted anyway: some group may have a majority even if the registry
 has none. The node does not say of unknown topics that they do not exist
@@ -52,9 +52,9 @@ class Gate:
         if contact.cut_off != self._told:
             self._told = contact.cut_off
             if self._told:
-                self._journal.warning("cut off: who asks for the cluster is sent to other nodes")
+                self._journal.warning("cut off: requests for metadata are sent to other nodes")
             else:
-                self._journal.warning("in touch with a majority again: clients are served")
+                self._journal.warning("in contact with a majority again: clients are served")
         shut = contact.closed or self.learning
         if listener is None or listener.accepting is not shut:
             return
@@ -72,10 +72,10 @@ class Gate:
         waited_ns = boot_ns - self._learning_since
         if self._engine.is_current(REGISTRY_GROUP):
             self.learning = False
-            self._journal.info("clients are let in", after_ms=waited_ns // MS)
+            self._journal.info("clients are accepted", after_ms=waited_ns // MS)
         elif waited_ns > LEARNING_NS_MAX:
             self.learning = False
-            self._journal.warning("clients are let in, no majority of the registry is up")
+            self._journal.warning("clients are accepted, no majority of the registry is up")
 
     def _touch(self) -> QuorumView:
         """Our contact with the members of all groups. Those that this node does not have count as

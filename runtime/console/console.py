@@ -41,7 +41,7 @@ FIRST_ANSWERS_S: Final = 0.15
 """How long the first picture waits for the others' answers."""
 DATA_KEPT_S: Final = 2.0
 """A request within this time gets the same data again."""
-NOT_TOLD: Final = f"nobody has told of it: it is new, has gone, or there are over {PARTITIONS_MAX}"
+NOT_TOLD: Final = f"no node has reported it: it is new or deleted, or over {PARTITIONS_MAX} exist"
 
 
 class Console:
@@ -208,7 +208,7 @@ class Console:
         try:
             watch = self.hub.admit()
         except TooMany:
-            return json_answer({"error": "too many watch already: close other consoles"}, 503)
+            return json_answer({"error": "too many watchers: close other consoles"}, 503)
         return Stream(EVENT_STREAM, watch, (("X-Accel-Buffering", "no"),))
 
     async def topic(self, query: Any) -> Answer:  # noqa: ANN401

@@ -234,7 +234,7 @@ def _committed(row: Any) -> Committed:  # noqa: ANN401
 
 def _rows(value: Any, most: int, make: Callable[[Any], T]) -> tuple[T, ...]:  # noqa: ANN401
     if not isinstance(value, list) or len(value) > most:
-        raise ValueError("no list, or too long")
+        raise ValueError("not a list, or too long")
     return tuple(map(make, value))
 
 
@@ -246,17 +246,17 @@ def _columns(value: list[Any], count: int, most: int) -> list[list[int]]:
 
 def _exactly(row: Any, count: int) -> list[int]:  # noqa: ANN401
     if not isinstance(row, list) or len(row) != count:
-        raise ValueError(f"a row of not {count}")
+        raise ValueError(f"not a row of {count}")
     return [_number(one) for one in row]
 
 
 def _number(value: Any, least: int = 0) -> int:  # noqa: ANN401
     if type(value) is not int or not least <= value <= NUMBER_MAX:
-        raise ValueError("no number")
+        raise ValueError("not a number")
     return value
 
 
 def _text(value: Any, most: int = TEXT_CHARS_MAX) -> str:  # noqa: ANN401
     if not isinstance(value, str) or len(value) > most:
-        raise ValueError("no text")
+        raise ValueError("not a text")
     return value

@@ -144,7 +144,7 @@ def refusal(
     if node == me.node:
         return Refusal(
             RefusalReason.SAME_NODE,
-            f"another process says it is node {node}, too: stop one of them, or give it another "
+            f"another process also claims to be node {node}: stop one of them, or give it another "
             "node.id",
         )
     if node in removed:
@@ -156,7 +156,7 @@ def refusal(
     if node not in known:
         return Refusal(
             RefusalReason.UNKNOWN,
-            f"node {node} is none of this cluster's nodes: add it with `evenkeel node add`",
+            f"node {node} is not in this cluster: add it with `evenkeel node add`",
         )
     if caller.founding != me.founding:
         return Refusal(

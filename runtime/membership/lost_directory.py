@@ -41,7 +41,7 @@ def what_would_be_lost(number: int, views: Mapping[int, Any]) -> str:
         needed = 1 if len(its) == 2 else quorum_size(its)
         if len(able) < needed:
             return (
-                f"Paxos group {group} would stand still for ever: of its members {sorted(its)} "
+                f"Paxos group {group} would stop for ever: of its members {sorted(its)} "
                 f"only "
                 f"{able or 'none'} would vote, and {needed} others are needed for node {number} to "
                 "vote again. Bring the others back first (evenkeel status)"

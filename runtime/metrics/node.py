@@ -22,7 +22,7 @@ class NodeFacts:
     def __init__(self, engine: Engine, clients: Clients, registry: Registry) -> None:
         self._engine, self._clients, self._registry = engine, clients, registry
         self._started_wall_ns = engine.now().wall_ns
-        self.not_ready: Callable[[], str] = lambda: "only just starting"
+        self.not_ready: Callable[[], str] = lambda: "still starting"
         self.contact: QuorumContact | None = None
 
     def collect(self) -> Iterable[Metric]:

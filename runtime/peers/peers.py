@@ -162,7 +162,7 @@ class Peers:
     def _drop(self, node: NodeId) -> None:
         link = self.outgoing.pop(node)
         if link.channel is not None:
-            link.channel.close("the node is none of this cluster's any more")
+            link.channel.close("the node is no longer in this cluster")
 
     # -- sending ------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ class BackgroundStream:
             OSError: the queue is full.
         """
         if self._texts.qsize() >= TEXTS_MAX:
-            raise OSError("the log is not written as fast as it comes")
+            raise OSError("the log is written more slowly than it grows")
         self._texts.put(text)
         return len(text)
 

@@ -115,7 +115,7 @@ class DiskUse:
 
     async def show(self, _body: Any) -> Answer:  # noqa: ANN401 # JSON
         if self.last is None:
-            return json_answer({"node": self._broker.me, "error": "not looked at yet"}, 503)
+            return json_answer({"node": self._broker.me, "error": "not measured yet"}, 503)
         return json_answer({"node": self._broker.me, **look_as_json(self.last)})
 
 
