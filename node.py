@@ -1,7 +1,7 @@
 """Composition root and command line of one node: configuration -> objects -> one nursery -> stop.
 
-Exit codes: 0 after a clean stop, 2 for a bad configuration, 3 where the data directory is refused,
-74 (EX_IOERR) where the disk failed: nothing is acknowledged after that, and nothing is retried.
+Exit codes: 0 after a clean stop, 2 for a bad configuration, 3 if the data directory is refused, 74
+(EX_IOERR) if the disk failed: then nothing more is acknowledged, and nothing is retried.
 """
 
 import gc
@@ -104,22 +104,23 @@ from storage.witness import read_witness
 REMOVED: Final = "removed from the cluster: this node has stopped, its directory can be deleted"
 EXIT_CONFIG, EXIT_REFUSED, EXIT_IO = 2, 3, os.EX_IOERR
 YOUNG_OBJECTS_MAX: Final = 10_000
-"""A round under load makes and drops thousands, none in a cycle; by Python's default of 700 the
-collector looked at them in every round: 3.5 % of a busy node's time."""
+"""The garbage collector's threshold of generation 0. A round under load makes and drops thousands
+of objects, none of them in a cycle; with Python's default of 700 the collector examined them in
+every round: 3.5 % of a busy node's time."""
 YOUNG_LOOKS_MAX: Final = 1
-"""Then those that have outlived them are looked at too, while all threads wait: 30,000 objects,
-which takes 4 ms. By Python's default of 10 it took 25 ms for a request that names 50,000 things."""
+"""The threshold of generation 1. A collection then examines 30,000 objects, while all threads wait:
+4 ms. With Python's default of 10, a request that names 50,000 things made it 25 ms."""
 MIDDLE_LOOKS_MAX: Final = 80
-"""Then all: as seldom as by default."""
+"""The threshold of generation 2, so that full collections are as rare as by default."""
 COLLECTOR: Final = (YOUNG_OBJECTS_MAX, YOUNG_LOOKS_MAX, MIDDLE_LOOKS_MAX)
 SWITCH_INTERVAL_S: Final = 1e-4
-"""The log writer's thread gets the interpreter back sooner than by Python's default of 5 ms."""
+"""The log writer's thread gets the interpreter back sooner than with Python's default of 5 ms."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a node until it is told to stop; returns the process's exit code."""
+    """Run a node until it is asked to stop; returns the process's exit code."""
     if not __debug__:
-        print("node: assertions state our own bugs; do not run with -O", file=sys.stderr)
+        print("node: do not run with -O: assertions detect our own bugs", file=sys.stderr)
         return EXIT_CONFIG
     chosen = options(sys.argv[1:] if argv is None else argv)
     try:
@@ -133,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _ended(config: Config, parent_pid: int | None, journal: Journal, log: BackgroundStream) -> int:
-    """Run it to its end, and say what that was; returns the exit code."""
+    """Run the node to its end, and report how it ended; returns the exit code."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     raise_descriptor_limit(config.limits.connections_max + RESERVED_MAX, journal)
     config = fit_to_limit(config, journal)
@@ -152,7 +153,7 @@ def _ended(config: Config, parent_pid: int | None, journal: Journal, log: Backgr
 
 
 def _run(config: Config, parent_pid: int | None, journal: Journal) -> int:
-    """trio wraps what a task raises into groups; the disk's failure is taken out again."""
+    """Run the node; raises a storage failure by itself, which trio wraps into exception groups."""
     failed: list[StorageError] = []
     try:
         trio.run(partial(run_node, config, parent_pid, journal))
@@ -167,7 +168,7 @@ def _run(config: Config, parent_pid: int | None, journal: Journal) -> int:
 
 
 class Node:
-    """The parts of one node, built in order; `shell` joins them."""
+    """The parts of one node, built in order; `shell` connects them."""
 
     def __init__(self, config: Config, journal: Journal, machine: Machine) -> None:
         self.config, self.journal, self.machine = config, journal, machine
@@ -227,7 +228,7 @@ class Node:
         self._wire()
 
     def _keep(self, files: CheckpointFiles) -> None:
-        """Begin with what is done beside serving."""
+        """Build and start the background jobs."""
         self.upkeep = Upkeep(
             self.engine,
             self.machines,
@@ -251,7 +252,7 @@ class Node:
         scrubber.start()
 
     def _recover(self, recovered: RecoveredLog) -> None:
-        """Bring every group's replica and state machine to where the log leaves them."""
+        """Bring every group's replica and state machine to the end of the log."""
         self.engine.repairs.at_boot(recovered.damage)
         for group in map(GroupId, range(self.config.groups.count + 1)):
             found = recovered.groups.get(group)
@@ -266,7 +267,7 @@ class Node:
     def _open(
         self, group: GroupId, members: tuple[NodeId, ...], found: RecoveredGroup | None
     ) -> None:
-        """Begin with the group's checkpoint, and go on with what the log has above it."""
+        """Restore the group's checkpoint, and replay the log above it."""
         machine = self._make_machine(group)
         checkpoint = None if found is None else self.checkpoints.get(group)
         log_from = place_of(self.wal.kept().start, 0)
@@ -279,18 +280,18 @@ class Node:
         replica.replayed(self.clock.now(), self.engine.step)
 
     def _teachers(self) -> tuple[NodeId, ...]:
-        """Whom a node that knows nothing asks for the registry: its first members, as far as they
-        are still there."""
+        """The nodes that a node without data asks for the registry: the founders, or all others if
+        no founder is left."""
         others = [node for node in self.config.peers if node != self.config.node.id]
         founders = self.config.founders
         return founders if set(founders) & set(others) else tuple(others)
 
     def _check_founding(self) -> None:
-        """What the cluster was founded with is in its logs; the configuration must agree, or
-        ConfigError says what to write."""
+        """Check that the configuration agrees with what the cluster was founded with, which is in
+        its logs; if not, ConfigError says what to write."""
         problem = settings.founding_problem(self.config, self.registry.cluster)
         if problem:
-            if self.writer.stop():  # else its threads may still be at work in the directory
+            if self.writer.stop():  # else its threads may still write to the directory
                 self.disk.close()
             raise ConfigError([problem])
 
@@ -366,7 +367,7 @@ class Node:
         )
         engine.hooks, self.shell.local_records = self.shell, self.local_records
         self.shell.prefer()
-        self.shell.follow_nodes()  # as far as our own log knows them
+        self.shell.follow_nodes()  # those that our own log knows
         self._wire_admin()
 
     def _wire_clients(self) -> None:
@@ -426,7 +427,7 @@ class Node:
         return first_members(group, self.config.founders, self.config.groups.replicas)
 
     def _dropped(self, group: GroupId, machine: GroupMachine) -> None:
-        """This node has the group no more: whoever waits for it here looks elsewhere."""
+        """Stop serving a group that this node no longer has; waiting clients retry elsewhere."""
         self.upkeep.dropped(group, machine)
         self.broker.consumer_groups.forget(group)
         uids = list(machine.partitions)
@@ -464,12 +465,12 @@ class Node:
         )
 
     def leave(self) -> Draining:
-        """Begin to give away what this node is master of."""
+        """Begin to hand over the groups that this node is master of."""
         tell = partial(self.peers.ping, draining=True)
         return Draining(self.loop, tell, self.shell.end_of_round, self.clock.now, self.journal)
 
     def close(self) -> None:
-        """Close the sockets, let what is being written be written, let the directory go."""
+        """Close the sockets, wait for writes in progress, and release the data directory."""
         self.clients.close_all("this node stops")
         self.peers.close()
         for listener in self.listeners:
@@ -483,7 +484,7 @@ class Node:
 
 
 def build_broker(node: Node) -> Broker:
-    """The broker and its parts, over the engine as its view of the Paxos groups."""
+    """The broker and its parts; the engine is its view of the Paxos groups."""
     config = settings.broker(node.config)
     return Broker(
         me=node.config.node.id,
@@ -518,10 +519,10 @@ def build_broker(node: Node) -> Broker:
 
 
 async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> None:
-    """Serve until a signal, the parent's death, or the disk's failure."""
+    """Serve until a signal, the parent's death, a failure of the disk, or this node's removal."""
     node, stop = Node(config, journal, LinuxMachine()), trio.Event()
     gc.collect()
-    gc.freeze()  # what has been built lives as long as the process
+    gc.freeze()  # what was built so far lives as long as the process
     gc.set_threshold(*COLLECTOR)
     try:
         begin(node)
@@ -539,11 +540,11 @@ async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> 
 
 
 def begin(node: Node) -> None:
-    """Listen on all three ports, in the data plane; on Kafka's when the gate opens it. From now on
-    everything happens in rounds and ticks; what dials its peers is still to be given to it.
+    """Listen on all three ports, in the data plane; on Kafka's once the gate opens it. From now on
+    everything happens in rounds and ticks; the peers still need a dialer.
 
     Raises:
-        ConfigError: an address is not ours, or in use.
+        ConfigError: an address is not this machine's, or is in use.
     """
     plane = node.plane
     plane.register(node.wakeup.fd, READ, lambda _: node.engine.on_durable(), urgent=True)
@@ -584,7 +585,7 @@ async def _start(
 
 
 async def drain(node: Node) -> None:
-    """Give every master away before leaving."""
+    """Hand over all masters before stopping, for at most DRAIN_S."""
     leaving = node.leave()
     with trio.move_on_after(DRAIN_S):
         while True:

@@ -1,9 +1,9 @@
-"""The shell: everything of a node that touches the world. `node.py` builds it; nothing of the
-product imports it. `shell.py` wires one node, `settings.py` makes the parts' values of the
+"""The shell: everything in a node that does I/O. `node.py` builds it; no pure package imports it.
+`shell.py` connects the parts of one node, `settings.py` makes their settings from the
 configuration.
 
-Its folders, from the top to the bottom, each importing only what is below it: console, admin,
-metrics; balancing, upkeep, clients, peers; engine; disk, membership, http; network; config; system.
+Its folders from top to bottom, each importing only those below it: console, admin, metrics;
+balancing, upkeep, clients, peers; engine; disk, membership, http; network; config; system.
 
 Read first: `engine/engine.py`, `network/dataplane.py`, `shell.py`.
 """

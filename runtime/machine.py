@@ -1,8 +1,8 @@
-"""What a node gets of the machine it runs on: clocks, a disk with its threads, sockets, chance.
+"""The machine that a node runs on: clocks, a disk with its threads, sockets, randomness.
 
-Nothing else of a node touches the world but HTTP and the console's pages, which are trio's.
-`node.py` wires the operating system's; the simulator wires one of its own, and runs the same node
-on it (docs/simulator.md).
+The only other I/O of a node is HTTP and the console's pages, which use trio. `node.py` uses the
+operating system's machine; the simulator has its own, and runs the same node on it
+(docs/simulator.md).
 """
 
 import socket
@@ -28,11 +28,11 @@ class Machine(Protocol):
         ...
 
     def poller(self) -> Poller | None:
-        """What tells which sockets are ready; None: epoll."""
+        """The poller that finds ready sockets; None means epoll."""
         ...
 
     def signal(self) -> Signal:
-        """One more thing that wakes the data plane."""
+        """A new signal that wakes the data plane."""
         ...
 
     def listen(
@@ -41,17 +41,17 @@ class Machine(Protocol):
         """Accept connections to `address`.
 
         Raises:
-            OSError: the address is not ours, or in use.
+            OSError: the address is not this machine's, or is in use.
         """
         ...
 
     def new_id(self) -> bytes:
-        """16 bytes that nobody else has."""
+        """16 bytes that are globally unique."""
         ...
 
 
 class LinuxMachine:
-    """This one; `clock` may be another than its own."""
+    """The real machine; `clock` may replace its clock."""
 
     def __init__(self, clock: SystemClock | None = None) -> None:
         self.clock: SystemClock = clock or LinuxClock()

@@ -1,4 +1,4 @@
-"""From the operator's configuration to the values the parts are built with."""
+"""From the operator's configuration to the settings of each part."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -27,13 +27,13 @@ from wire.framing import FRAME_BYTES_MAX, FrameLimits
 from wire.records.batch import DECOMPRESSED_BYTES_MAX
 
 BURSTS_PER_S: Final = 20
-"""What may be read or sent at once is what the rate gives in such a part of a second ..."""
+"""A token bucket allows a burst of what its rate gives in this fraction of a second ..."""
 BURST_BYTES_MIN: Final = 256 * 1024
-"""... and not less than this."""
+"""... but at least this."""
 READ_OVER_BYTES_MAX: Final = 100 * 1024 * 1024
-"""Kafka's own limit of a request, socket.request.max.bytes: a longer one closes its connection."""
+"""Kafka's own limit of a request, socket.request.max.bytes: a longer one closes the connection."""
 REQUEST_OVERHEAD_BYTES: Final = 64 * 1024
-"""What a produce request may hold beside its record batch."""
+"""What a produce request may contain besides its record batch."""
 
 
 def timing(config: Config) -> Timing:
@@ -220,22 +220,22 @@ def _address(address: Address) -> RegistryAddress:
 
 
 def founding(config: Config) -> str:
-    """What every node of a cluster must have been told alike: where its groups began."""
+    """The settings with which the cluster's groups were founded; equal on all nodes."""
     return _founding_text(config.groups.count, config.groups.replicas, config.founders)
 
 
 def founding_problem(config: Config, cluster: Cluster | None) -> str:
-    """What is wrong with [groups], in the light of what the logs say; "" if nothing."""
+    """Why the [groups] section contradicts the logs; "" if it does not."""
     if cluster is None:
         return ""
-    if not cluster.founders:  # of before there were replica sets: all nodes have all groups
+    if not cluster.founders:  # founded before there were replica sets: all nodes have all groups
         if config.groups.replicas >= len(config.founders):
             return ""
         why = f"this cluster's groups are on all its nodes: set it to {len(config.founders)}"
         return f"groups.replicas = {config.groups.replicas}: {why}"
-    told = founding(config)
+    ours = founding(config)
     founded = _founding_text(cluster.groups_count, cluster.replicas, cluster.founders)
-    return "" if told == founded else f"[groups] {told}: the cluster was founded with {founded}"
+    return "" if ours == founded else f"[groups] {ours}: the cluster was founded with {founded}"
 
 
 def _founding_text(count: int, replicas: int, founders: Sequence[NodeId]) -> str:
@@ -244,5 +244,6 @@ def _founding_text(count: int, replicas: int, founders: Sequence[NodeId]) -> str
 
 
 def first_guess(group: GroupId, nodes: Sequence[NodeId]) -> NodeId:
-    """Who should try first for a group before there is a placement: the one it will name."""
+    """The node that should first try to become a group's master before there is a placement: the
+    one that the placement will name."""
     return nodes[group % len(nodes)]

@@ -1,7 +1,7 @@
-"""One node, wired: what the engine, the broker and the balancing loop tell each other.
+"""The connections between the parts of one node: engine, broker, balancing loop and others.
 
-node.py builds the parts and gives them to a Shell; the Shell is the only place that knows them all.
-It lives in the data plane: nothing here waits.
+node.py builds the parts and gives them to a Shell, the only place that knows them all. It runs in
+the data plane: nothing here waits.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ LOUD: Final = frozenset(
     }
 )
 ALARMING: Final = frozenset({"hopeless", "unsafe-recovered"})
-"""Notices of the core an operator should see at the default level."""
+"""LOUD and ALARMING: notices of the core that an operator should see at the default log level."""
 
 
 class Shell:
@@ -89,13 +89,14 @@ class Shell:
         self._placement_seen = -1
         self._topics_seen = -1
         self._spread = (-1, -1, -1)
-        """The versions of what clients change, when this node last told that it has applied it."""
+        """The versions of the documents that clients change, when this node last told its peers
+        that it has applied them."""
         self._disk_told = (False, False)
         self._nodes_seen = -1
         self.console: Console | None = None
         self.local_records: LocalRecords | None = None
         self.removed = ""
-        """Why this node is none of the cluster's any more, and stops."""
+        """Why this node is no longer part of the cluster, and stops; "" if it is."""
         self.on_removed: Callable[[], None] = lambda: None
 
     @property
@@ -105,7 +106,7 @@ class Shell:
     # -- rounds -------------------------------------------------------------------------------
 
     def end_of_round(self) -> bool:
-        """Whether something waits that has to be looked at again within a millisecond."""
+        """Finish a round; returns whether something must be checked again within a millisecond."""
         self.peers.go_on()
         self.engine.end_round()
         if self.handovers.busy:
@@ -118,12 +119,12 @@ class Shell:
         return self.engine.group_commit.waits or self.peers.waits
 
     def tick(self) -> None:
-        """Every runtime.network.dataplane.TICK_S."""
+        """Do everything that depends on time; called every runtime.network.dataplane.TICK_S."""
         engine = self.engine
         self._look_at_disk()
         removed_by = engine.removed_by
         if 2 * len(removed_by) > len(self.peers.outgoing) and not self.removed:
-            self._remove(f"nodes {sorted(removed_by)} say so")  # one alone may be wrong
+            self._remove(f"nodes {sorted(removed_by)} say so")  # a single node may be wrong
         engine.tick()
         now = engine.now()
         self.peers.dial()
@@ -170,7 +171,7 @@ class Shell:
         self.end_of_round()
 
     def _spare_descriptors(self) -> None:
-        """Somebody needed one more file than this process may have open: connections make room."""
+        """Close connections, because this process needed one more descriptor than it may have."""
         DESCRIPTORS.scarce = False
         self._fit_descriptors()
         if not DESCRIPTORS.fill():
@@ -178,26 +179,27 @@ class Shell:
             DESCRIPTORS.fill()
 
     def _fit_descriptors(self) -> None:
-        """The bound may have been changed from outside."""
+        """Adapt to the descriptor limit, which may have been changed from outside."""
         limit = descriptor_limit()
         DESCRIPTORS.fit(limit)
         self.clients.fit(connections_for(limit))
 
     def _tell_masters(self, now: Now) -> None:
-        """Nodes that are no members of our groups hear from us that we are their masters."""
+        """Tell nodes that are not members of our groups that we are their master."""
         replicas = self.engine.multi.replicas
         for node in self._gossip.due(now, self.peers.linked):
             self.peers.tell_masters(node, claims_for(node, replicas, now))
 
     def _look_at_disk(self) -> None:
-        """Full or not, as the threads that write have seen it; and what readers have met there."""
+        """Take over what the writing threads know about free space, and the damage that readers
+        found."""
         engine, room = self.engine, self.engine.writer.room
         was_low, was_stuck = engine.disk_pressure.low, engine.disk_pressure.stuck
         unwritten = engine.wal.bytes_unwritten
         engine.disk_pressure.seen(room, unwritten, starved=engine.writer.starved)
         self._tell_of_disk()
         if engine.disk_pressure.low != was_low:
-            self._pinged = 0  # peers should hear of it at once
+            self._pinged = 0  # tell peers at once
             free = 0 if room is None else room.free_bytes
             if engine.disk_pressure.overloaded:
                 self._journal.error("disk too slow: writes are refused", unwritten=unwritten)
@@ -216,7 +218,7 @@ class Shell:
             engine.scrubber.suspect(damaged_at.popleft())
 
     def _tell_of_disk(self) -> None:
-        """Peers, and who reads the log, hear at once that the disk hangs, is slow, is well."""
+        """Tell peers and the operator at once if the disk hangs, is slow, or is healthy again."""
         health = self.engine.disk_health
         now = (health.hung, health.slow)
         if now == self._disk_told:
@@ -229,7 +231,7 @@ class Shell:
         elif health.slow:
             self._journal.error("disk slow: masters are given away", usual_ms=usual_ms)
         else:
-            self._journal.warning("disk is well again", usual_ms=usual_ms)
+            self._journal.warning("disk is healthy again", usual_ms=usual_ms)
 
     def _balance(self, now: Now) -> None:
         self._look_soon = False
@@ -239,7 +241,7 @@ class Shell:
         self.loop.tick(now, groups)
         cramped = self.engine.disk_pressure.low or self.engine.disk_health.degraded
         if cramped and not self.loop.draining:
-            self.loop.drain_next(now)  # our masters go where it is better, as long as it is
+            self.loop.drain_next(now)  # hand our masters to healthier nodes, if there are any
 
     # -- hooks of the engine ------------------------------------------------------------------
 
@@ -302,10 +304,10 @@ class Shell:
         clients_changes = versions.topics, versions.replicas, versions.policy
         if clients_changes != self._spread:
             self._spread = clients_changes
-            self.engine.spread(REGISTRY_GROUP)  # who has answered for it waits for all nodes
+            self.engine.spread(REGISTRY_GROUP)  # the node that answers the client waits for all
 
     def follow_nodes(self) -> None:
-        """Links to the nodes of the registry, while this node is one of them."""
+        """Connect to the nodes in the registry; stop if it says that this node was removed."""
         registry, me = self.registry, self.engine.multi.me
         if me in registry.removed:
             self._remove("the registry says so")
@@ -323,7 +325,7 @@ class Shell:
         self._look_soon = True
 
     def _drop_deleted(self) -> None:
-        """Partitions that the registry knows no more: also those that came before a restart."""
+        """Drop partitions that are no longer in the registry, also those from before a restart."""
         for machine in self.broker.machines.values():
             gone = [uid for uid in machine.partitions if self.registry.is_gone(uid)]
             for uid in gone:
@@ -331,7 +333,7 @@ class Shell:
             self.broker.delayed_fetches.appended(gone)
 
     def prefer(self) -> None:
-        """Let the ideal master of a free group try first: liveness, and fewer moves later."""
+        """Let the ideal master of a group without one try first: better liveness, fewer moves."""
         me = self.engine.multi.me
         placement = self.registry.placement
         for group, replica in self.engine.multi.replicas.items():
@@ -360,7 +362,7 @@ class Shell:
             return f"the disk hangs: nothing has become durable for {waited_s:.1f} s"
         if disk_pressure.stuck:
             return (
-                "the disk is slower than what comes"
+                "the disk is slower than the incoming data"
                 if disk_pressure.overloaded
                 else "the disk is full"
             )
@@ -369,7 +371,7 @@ class Shell:
     # -- readiness ----------------------------------------------------------------------------
 
     def not_ready(self) -> str:
-        """Why this node should not be sent clients yet, or "" if it may."""
+        """Why clients should not be sent to this node yet; "" if they may."""
         if self.loop.draining:
             return "draining"
         complaint = self._directory_complaint or self._disk_complaint
@@ -379,7 +381,7 @@ class Shell:
             if doubtful.doubt:
                 return what_is_in_doubt(doubtful)
         complaint = self.engine.clock.complaint or self.gate.complaint
-        if complaint:  # first: whose clock is ahead sees no lease, so no master either
+        if complaint:  # before the masters: a node whose clock is ahead sees no lease, so no master
             return complaint
         if not self.joining.registered:
             return self._not_registered()
@@ -388,7 +390,7 @@ class Shell:
                 return why_no_master(group, self.engine.multi.replicas.get(group))
             replica = self.engine.multi.replicas.get(group)
             if replica is None or replica.me not in replica.members:
-                continue  # others keep it, or this node is only just learning it
+                continue  # other nodes have it, or this node is still learning it
             behind = replica.learner.chosen_to - replica.learner.applied
             if behind > replica.timing.window:
                 return f"group {group} is {behind} slots behind"
@@ -412,7 +414,7 @@ def what_is_in_doubt(replica: Replica) -> str:
 
 
 def why_no_master(group: GroupId, replica: Replica | None) -> str:
-    """Also for who waits for its node: whether that may be for ever."""
+    """Why a group has no master; tells an operator whether that may last for ever."""
     text = f"group {group} has no master yet"
     if replica is not None and replica.rejoin is None and replica.has_gap():
         first, last = replica.learner.applied + 1, replica.proven
@@ -424,10 +426,10 @@ def why_no_master(group: GroupId, replica: Replica | None) -> str:
         return f"{text}: this node learns again what its log has lost between {first} and {last}"
     if replica is None or replica.rejoin is None:
         return text
-    told = sorted(replica.rejoin.answers)
-    silent = [node for node in replica.others(replica.members) if node not in told]
+    answered = sorted(replica.rejoin.answers)
+    silent = [node for node in replica.others(replica.members) if node not in answered]
     return (
         f"{text}: this node may have forgotten what it promised, and does not vote in it until "
-        f"enough others have answered that have not ({len(told)} have; not: "
+        f"enough others have answered that have not ({len(answered)} have; not: "
         f'{", ".join(map(str, silent)) or "nobody"}; docs/operations.md, "Recovering with a loss")'
     )

@@ -1,3 +1,3 @@
-"""What an operator may ask of a node over HTTP: routes that only look, and those of the balancer
-and of the nodes of the cluster.
+"""Administration over HTTP: read-only routes, and those for the balancer and for the nodes of the
+cluster.
 """

@@ -1,6 +1,6 @@
-"""What an operator may ask of the balancer over HTTP, on any node.
+"""Administration of the balancer over HTTP, on any node.
 
-Changes are proposals on the registry's log like any other; there is no back door to the masters.
+Changes are ordinary proposals on the registry's log; there is no back door to the masters.
 """
 
 import json
@@ -40,19 +40,19 @@ from runtime.http.server import Answer, BadRequest, Route, json_answer
 from runtime.membership.registry_client import RegistryClient
 
 PROPOSE_TIMEOUT_S: Final = 12.0
-"""Longer than it takes the registry to get a new master after a crash, on a busy machine too."""
+"""Longer than the registry needs to get a new master after a crash, even on a busy machine."""
 ASK_EVERY_S: Final = 0.1
 VERSION_MAX: Final = 2**63 - 1
 GROUP_MAX: Final = 2**32 - 1
 NUMBER_MAX: Final = 2**31 - 1
-"""What the registry's commands can hold; what exists is far less, and the registry says so."""
+"""Limits of the registry's encoding; real values are far lower, and the registry checks them."""
 NOT_DONE: Final = "the registry did not answer in time: is a majority of the nodes up? Try again"
 NOT_HEARD: Final = (
-    "the registry did not answer in time, and this may yet come true: "
+    "the registry did not answer in time, and the change may still happen: "
     "is a majority of the nodes up? Look, then try again"
 )
 NOT_KNOWN: Final = (
-    "its master was lost while the registry was asked: this may yet come true; look, then try again"
+    "the registry's master was lost, and the change may still happen: look, then try again"
 )
 COMPUTED_AHEAD_MS_MAX: Final = 60_000
 HERE_EVERY_S: Final = 0.005
@@ -71,7 +71,7 @@ class BalancerAdmin:
         now: Callable[[], Now],
         wake: Callable[[], None],
     ) -> None:
-        """`wake` ends a round of the engine after something was proposed from outside it."""
+        """`wake` ends a round of the engine, after a proposal from outside of the data plane."""
         self._client, self._loop, self._planner = client, loop, planner
         self._now, self._wake = now, wake
 
@@ -97,13 +97,13 @@ class BalancerAdmin:
         return json_answer(balancer_status(self._loop, self._planner, self._now()))
 
     async def problem(self, _body: Any) -> Answer:  # noqa: ANN401 # JSON
-        """What the planner plans from, for who computes weights and wants to know what they do."""
+        """The planner's input, for programs that compute weights and check their effect."""
         return json_answer(problem_view(self._planner, self._now()))
 
     async def placement(self, body: dict[str, Any]) -> Answer:
         """{"all_on": node} | {"even": true} | {"placement": {group: node}}.
 
-        A node can only be master of groups it has: the others stay where they are.
+        A node can only be master of groups that it has: other groups do not move.
         """
         registry = self._registry
         expected = body.get("expected_version", registry.versions.placement)
@@ -120,7 +120,7 @@ class BalancerAdmin:
         return await self.propose(attrs.evolve(command, expected_version=expected))
 
     async def plan(self, body: dict[str, Any]) -> Answer:
-        """{"dry_run": bool, "without": [nodes]}: a plan as of now; it is adopted unless dry."""
+        """{"dry_run": bool, "without": [nodes]}: make a plan now; it is adopted unless dry."""
         dry, without = body.get("dry_run", True), body.get("without", [])
         if not isinstance(dry, bool) or not isinstance(without, list):
             raise BadRequest('expected {"dry_run": true|false, "without": [node, ...]}')
@@ -134,9 +134,9 @@ class BalancerAdmin:
         return answer if answer.status != 200 else json_answer({**shown, "adopted": True})
 
     def _planned(self, without: frozenset[NodeId]) -> tuple[Any, dict[str, Any]]:
-        """The plan an operator asks for, as a command and to be shown.
+        """A plan for an operator, as a command and as JSON.
 
-        He knows what he does: nodes that lag or have just started are planned for.
+        It includes nodes that lag or have just started: the operator decides.
         """
         view = attrs.evolve(self._planner.view(self._now()), unfit={})
         weighed: Weighing = weighing(view, self._planner.asked.config)
@@ -147,14 +147,14 @@ class BalancerAdmin:
         return command, {**shown, "replicas": replicas_json(self._planner, view, without)}
 
     async def pause(self, body: dict[str, Any]) -> Answer:
-        """{"paused": bool} for all groups, or for one with "group"."""
+        """{"paused": bool} for all groups, or with "group" for one."""
         paused, group = body.get("paused"), body.get("group")
         if not isinstance(paused, bool) or not (group is None or _is_number(group, GROUP_MAX)):
             raise BadRequest('expected {"paused": true|false}, and "group": a number or nothing')
         return await self.propose(PauseBalancer(paused, None if group is None else GroupId(group)))
 
     async def move(self, body: dict[str, Any]) -> Answer:
-        """{"group": group, "node": node}: it moves there and is pinned; node null unpins it."""
+        """{"group": group, "node": node}: move and pin the group; node null unpins it."""
         group, node = body.get("group"), body.get("node")
         if not isinstance(group, int) or not _is_number(group, GROUP_MAX) or "node" not in body:
             raise BadRequest('expected {"group": a number, "node": a number or null}')
@@ -162,7 +162,7 @@ class BalancerAdmin:
         return await self.propose(PinGroup(GroupId(group), target))
 
     async def drain(self, body: dict[str, Any]) -> Answer:
-        """{"node": node, "draining": bool}."""
+        """{"node": node, "draining": bool}: begin or end the drain of a node."""
         draining = body.get("draining")
         if not isinstance(draining, bool):
             raise BadRequest('expected {"node": a number, "draining": true|false}')
@@ -170,7 +170,7 @@ class BalancerAdmin:
         return await self.propose(DrainNode(node, draining))
 
     async def cancel(self, body: dict[str, Any]) -> Answer:
-        """{"token": number}, or {} for the steal that has run longest."""
+        """{"token": number}: cancel a steal, or with {} the one that has run longest."""
         running = [
             one.token for one in self._registry.tokens if not one.free_at(self._now().wall_ns)
         ]
@@ -182,12 +182,12 @@ class BalancerAdmin:
         return await self.propose(CancelSteal(token))
 
     async def policy(self, body: dict[str, Any]) -> Answer:
-        """Any of the policy's fields; the others stay. Capacities are merged."""
+        """Change some fields of the policy; the others stay. Capacities are merged."""
         version = self._registry.versions.policy
         return await self.propose(SetPolicy(version, _policy(body, self._registry)))
 
     async def weights(self, body: dict[str, Any]) -> Answer:
-        """{"source": name, "computed_wall_ms": when, "weights": {group: thousandths}}."""
+        """{"source": name, "computed_wall_ms": when, "weights": {group: thousandths}}: publish."""
         source, computed = body.get("source"), body.get("computed_wall_ms")
         given = body.get("weights")
         if not isinstance(source, str) or not isinstance(given, dict):
@@ -197,8 +197,8 @@ class BalancerAdmin:
         ahead_ms = computed - self._now().wall_ns // MS
         if ahead_ms > COMPUTED_AHEAD_MS_MAX:
             raise BadRequest(
-                f"computed_wall_ms is {ahead_ms} ms ahead of this node's clock, and those of now "
-                "would be refused until then: look at the clock of whoever computed them"
+                f"computed_wall_ms is {ahead_ms} ms ahead of this node's clock: weights computed "
+                "now would be refused until then; check the clock of the machine that computed them"
             )
         groups = {str(group): GroupId(group) for group in self._registry.groups}
         weights = {}
@@ -211,9 +211,9 @@ class BalancerAdmin:
         return await self.propose(PublishWeights(Weights(source, computed * MS, weights)))
 
     async def propose(self, command: Command) -> Answer:
-        """Ask the registry; while it has no master, or an old one, ask again (an election takes a
-        lease and a little), and where somebody else's order came first, which ours then follows.
-        What may yet come true is not asked twice: the operator looks first."""
+        """Propose a command. Retry while the registry has no master, or an old one (an election
+        takes a little more than a lease), and if another decision came first. A proposal of unknown
+        outcome is not repeated: the operator must look first."""
         told: Result | FailureReason | None = None
         with trio.move_on_after(PROPOSE_TIMEOUT_S):
             told = await self._ask(command)
@@ -229,7 +229,7 @@ class BalancerAdmin:
         if isinstance(told, Refused):
             text = f"{told.reason.name.lower()} {told.detail}".strip()
             return json_answer({"error": text}, 409)
-        if told is None:  # asked, and time was up
+        if told is None:  # proposed, and the time is up
             return json_answer({"error": NOT_HEARD}, 503)
         return json_answer({"error": NOT_KNOWN if told is FailureReason.UNKNOWN else NOT_DONE}, 503)
 
@@ -247,7 +247,8 @@ class BalancerAdmin:
         return answers[0]
 
     async def _until_here(self, result: Result | FailureReason) -> None:
-        """Who asks this node next is to find what he was told: its copy may be a moment behind."""
+        """Wait until our copy of the registry has the change, so that the client's next request to
+        this node sees it."""
         versions = self._registry.versions
         while (isinstance(result, Done) and versions.all < result.version) or (
             isinstance(result, PlacementSet) and versions.placement < result.version
@@ -295,7 +296,7 @@ def _policy(body: dict[str, Any], registry: Registry) -> Policy:
             changes[key] = _capacities(value, registry)
         else:
             known = ", ".join(field.name for field in attrs.fields(Policy))
-            raise BadRequest(f"no such setting, or no such value: {key[:40]!r}; there are {known}")
+            raise BadRequest(f"unknown setting or value: {key[:40]!r}; known are {known}")
     return attrs.evolve(registry.policy, **changes)
 
 
@@ -304,7 +305,7 @@ def _capacities(given: dict[str, Any], registry: Registry) -> dict[NodeId, int]:
     nodes = {str(node): node for node in registry.nodes}
     for name, percent in given.items():
         if name not in nodes or not _is_number(percent, NUMBER_MAX):
-            raise BadRequest(f"capacities: node {name[:20]!r} is not registered, or no percentage")
+            raise BadRequest(f"capacities: node {name[:20]!r}: not registered, or no percentage")
         merged[nodes[name]] = percent
     return dict(sorted(merged.items()))
 

@@ -1,6 +1,6 @@
-"""The routes of the HTTP side that only look: for an operator, a launcher or Prometheus.
+"""Read-only HTTP routes for operators, launchers and Prometheus.
 
-Those that change something are in balancer.py.
+balancer.py and nodes.py have the routes that change something.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ class Admin:
         status: Callable[[], dict[str, Any]],
         not_ready: Callable[[], str],
     ) -> None:
-        """`not_ready` says why this node is not ready, or "" if it is."""
+        """`not_ready` returns why this node is not ready, or "" if it is."""
         self._metrics, self._status, self._not_ready = metrics, status, not_ready
 
     def routes(self) -> dict[tuple[str, str], Route]:

@@ -1,8 +1,8 @@
-"""Which nodes the cluster has, and how an operator adds one or lets one go, over HTTP on any node.
+"""Administration of the cluster's nodes over HTTP, on any node: list, add and remove them.
 
-What is asked for here is only said in the registry: the planner then finds places for groups, their
-masters change members (runtime.balancing.hosting), and a node that has nothing any more is removed
-for good.
+Requests only change the registry: then the planner chooses replica sets, masters change the members
+of their groups (runtime.balancing.hosting), and a leaving node that has nothing left is removed for
+good.
 """
 
 from collections.abc import Awaitable, Callable
@@ -28,7 +28,7 @@ class NodeAdmin:
         members: Callable[[GroupId], tuple[NodeId, ...]],
         propose: Callable[[Command], Awaitable[Answer]],
     ) -> None:
-        """`members`: who has a group, as far as this node knows."""
+        """`members` returns the nodes that have a group, as far as this node knows."""
         self._engine, self._registry = engine, registry
         self._members, self._propose = members, propose
 
@@ -72,7 +72,7 @@ class NodeAdmin:
         return await self._propose(RemoveNode(ident))
 
     async def replicas(self, body: dict[str, Any]) -> Answer:
-        """{"group": group, "nodes": [N, ...]}: which nodes should keep a group, by hand."""
+        """{"group": group, "nodes": [N, ...]}: set the replica set of a group by hand."""
         group, nodes = body.get("group"), body.get("nodes")
         if not isinstance(group, int) or not isinstance(nodes, list) or not all(map(_is_id, nodes)):
             raise BadRequest('expected {"group": a number, "nodes": [a number, ...]}')
@@ -89,7 +89,7 @@ class NodeAdmin:
             raise BadRequest(f"peer: {error}") from error
         return AddNode(node, RegistryAddress(peer.host, peer.port), zone)
 
-    # -- what there is ------------------------------------------------------------------------
+    # -- the nodes ----------------------------------------------------------------------------
 
     def _ids(self) -> list[NodeId]:
         return sorted({*self._registry.nodes, *self._registry.admitted})
@@ -128,15 +128,15 @@ class NodeAdmin:
         return "leaving" if known.leaving else "active"
 
     def _misplaced(self, now: Now) -> int:
-        """Groups whose master is not where it belongs, or unknown."""
+        """How many groups have a master that is not the ideal one, or is unknown."""
         on, placement = masters(self._engine, now), self._registry.placement
         return sum(on.get(group) != placement.get(group) for group in self._groups())
 
     def removal_problem(self, node: NodeId) -> str:
-        """Why an operator should think again; "" if the node can simply go."""
+        """Why the node should not be removed now; "" if it can be."""
         registry = self._registry
         if node not in registry.nodes:
-            return ""  # it has nothing; or the registry says what is wrong
+            return ""  # it has no groups; the registry checks the rest
         cluster = registry.cluster
         staying = [one.node for one in registry.nodes.values() if not one.leaving]
         left = len([one for one in staying if one != node])

@@ -1,3 +1,3 @@
-"""The shell of `balancer`: the loops that steal and plan, handovers on the master's side, which
-groups this node hosts, and its load reports.
+"""The shell of `balancer`: the loops that steal and plan, the master's side of handovers, the
+groups that this node hosts, and its load reports.
 """

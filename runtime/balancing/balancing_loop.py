@@ -1,8 +1,8 @@
-"""The shell of the balancing loop: fills in the view, carries out what balancer.stealing.steal
-decides.
+"""The shell of the balancing loop: it makes the view, and carries out the decisions of
+balancer.stealing.steal.
 
 Also the master's registry check of a steal request, and the drain of this node's masters (SIGTERM):
-the same handover, one group at a time, with "everything away from me" as the ideal.
+the same handover, group by group, with every group on another node as the ideal.
 """
 
 from collections import Counter
@@ -45,19 +45,19 @@ class BalancingLoop:
         self._journal = journal
         self._registry: Registry = client.registry
         self.finished: list[tuple[int, StealFinished]] = []
-        """(wall time in ns, what this node stole or failed to steal), the last STEALS_KEPT."""
+        """This node's last STEALS_KEPT steals, done or failed, with their wall time in ns."""
         self.outcomes: Counter[str] = Counter()
         self.durations_s: list[float] = []
         self.phases_s: list[tuple[str, float]] = []
         self.draining = False
         self.on_stolen: Callable[[GroupId], None] = lambda _group: None
-        """Told of every group this node has stolen."""
+        """Called with each group that this node has stolen."""
         self.give: Callable[[Now, GroupId, NodeId], str] = self._give
-        """How this node gives a group away of its own accord; returns "" or why not."""
+        """Gives a group away on this node's own initiative; returns "", or why it cannot."""
         self.given: Callable[[], Iterable[NodeId]] = tuple
-        """Where groups are on their way to that the core does not know of yet."""
+        """The targets of handovers that the core has not begun yet."""
         self.slow: Callable[[Now], frozenset[NodeId]] = lambda _now: frozenset()
-        """Nodes whose producers wait too long, as far as this node has been told."""
+        """Nodes whose producers wait too long, according to their load reports."""
 
     @property
     def registry(self) -> Registry:
@@ -65,13 +65,13 @@ class BalancingLoop:
 
     @property
     def busy(self) -> bool:
-        """Whether a steal of this node is under way: then it is looked after every tick."""
+        """Whether this node is stealing: then the loop runs every tick."""
         return self.machine is not None and self.machine.state is not State.IDLE
 
     # -- the loop -----------------------------------------------------------------------------
 
     def tick(self, now: Now, groups: Views | None = None) -> None:
-        """`groups`: what `views` says now, for whoever has asked already."""
+        """Steal if it is time; `groups` is the result of `views`, if the caller has it."""
         if self.machine is not None and not self.draining:
             self._carry_out(self.machine.on_tick(now, self.view(now, groups)))
 
@@ -90,7 +90,7 @@ class BalancingLoop:
 
     @property
     def _cramped(self) -> bool:
-        """Whether masters are no good here for the disk's sake."""
+        """Whether this node should not have masters because of its disk."""
         return self._engine.disk_pressure.low or self._engine.disk_health.degraded
 
     def _carry_out(self, actions: list[Action]) -> None:
@@ -130,7 +130,7 @@ class BalancingLoop:
             detail=steal.detail,
         )
 
-    # -- what the engine tells ----------------------------------------------------------------
+    # -- notices of the engine ----------------------------------------------------------------
 
     def on_notice(self, now: Now, notice: Notice) -> None:
         if notice.what == "steal-refused":
@@ -139,10 +139,11 @@ class BalancingLoop:
                 self._carry_out(self.machine.on_abort(now, notice.group, notice.detail))
 
     def may_hand_over(self, now: Now, sender: NodeId, request: StealRequest) -> bool | None:
-        """The master checks once more: a valid token for this very steal, and no pause (E16)."""
+        """The master's check of a steal: a valid token for it, and no pause (E16). None: the answer
+        needs a newer registry."""
         registry, token = self._registry, self._registry.token_numbered(request.token)
         if request.token > registry.last_token:
-            return None  # our copy of the registry has not got that far
+            return None  # our copy of the registry is older than the token
         refusal = ""
         if token is None or token.group != request.group:
             refusal = "no token"  # given back, taken over, or cancelled
@@ -162,7 +163,7 @@ class BalancingLoop:
     # -- drain --------------------------------------------------------------------------------
 
     def start_draining(self) -> None:
-        """Take no more masters, and give away those we have, with `drain_next`."""
+        """Take no more masters; `drain_next` gives away those we have."""
         self.draining = self._engine.disk_watch.leaving = True
         for replica in self._engine.multi.replicas.values():
             replica.election.abstaining = True
@@ -176,10 +177,11 @@ class BalancingLoop:
         return [group for group, replica in sorted(replicas.items()) if replica.acting(now)]
 
     def drain_next(self, now: Now) -> int:
-        """Hand over one more group if none is on its way; returns how many can still go.
+        """Hand over one more group unless a handover is in progress; returns how many can still be
+        handed over.
 
-        None can as soon as every other node is draining too, or is gone: a link that is lost counts
-        at once, however lately its node was heard.
+        That is 0 if every other node is draining too, or is gone: a lost link counts at once, even
+        if its node was heard a moment ago.
         """
         replicas, links = self._engine.multi.replicas, self._engine.links
         assert links is not None
@@ -201,7 +203,7 @@ class BalancingLoop:
             ideal, members = view.placement.get(group), replicas[group].members
             targets = [node for node in able if node in members]
             can_go += bool(targets)
-            for target in sorted(targets, key=lambda node: node != ideal):  # else who has fewest
+            for target in sorted(targets, key=lambda node: node != ideal):  # then by masters held
                 if not self.give(now, group, target):
                     return len(mine)
         return can_go

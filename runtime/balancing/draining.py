@@ -1,6 +1,6 @@
-"""Leaving: every master is given away first, one group at a time.
+"""Draining before a stop: this node gives away all its masters, one group at a time.
 
-Who calls `step` waits `STEP_S` between two of them, and for no longer than `DRAIN_S` in all.
+The caller of `step` waits `STEP_S` between two calls, and at most `DRAIN_S` in all.
 """
 
 from collections.abc import Callable
@@ -30,14 +30,14 @@ class Draining:
         end_of_round()
 
     def step(self) -> bool:
-        """Whether anything can still go."""
+        """Hand over the next group; False if no more can be."""
         if not self._loop.drain_next(self._now()):
             return False
         self._end_of_round()
         return True
 
     def end(self) -> int:
-        """How many masters are left here."""
+        """Finish; returns how many masters are left here."""
         self._end_of_round()
         left = len(self._loop.masters(self._now()))
         self._journal.info("drained", masters_left=left)

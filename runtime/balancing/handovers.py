@@ -1,14 +1,14 @@
 """The master's side of a steal in the shell: ask the consumers, sync, let the core hand over.
 
-    notify    every consumer that can be asked has been told (parked fetches are completed for it)
+    notify    all consumers that can be asked get a progress request (delayed fetches complete)
     collect   they have reported, or `progress_wait_ms` is over
-    sync      what was waiting then, their commits above all, is applied as ordinary entries
-    freeze    producers' commands are forwarded, what is proposed is applied and answered
-    propose   the last entry is on its way
+    sync      commands that waited then, above all their commits, are applied as ordinary entries
+    freeze    producers' commands are forwarded; proposed ones are applied and answered
+    propose   the last entry, the Steal, is being chosen
 
-Nothing is given up before the last of these, and the core checks everything anew when it begins;
-a renewal of our own meanwhile does not make the request stale. Whatever goes wrong, the steal goes
-on without the consumers, or ends by the watchdogs of the core and of the one who asked.
+This node stays master until the last phase, and the core checks everything again when it begins. A
+renewal by this node meanwhile does not make the request stale. If something goes wrong, the steal
+continues without the consumers, or a watchdog of the core or of the target ends it.
 """
 
 from collections.abc import Callable
@@ -29,17 +29,17 @@ from runtime.system.journal import Journal
 
 KEPT: Final = 64
 SYNC_NS_MAX: Final = 100 * MS
-"""So long at most what the consumers reported is waited for, while producers go on undisturbed."""
+"""How long the phase sync lasts at most; producers are served normally meanwhile."""
 
 
 @attrs.frozen
 class HandedOver:
-    """One finished handover of this node's, for metrics, status and the journal."""
+    """A finished handover of this node, for metrics, status and the journal."""
 
     group: GroupId
     target: NodeId
     outcome: str
-    """`handed-over`, or `kept`: called off, or decided otherwise."""
+    """`handed-over`, or `kept`: aborted, or the Steal was not chosen."""
     finished_wall_ns: int
     asked: int
     reported: int
@@ -51,20 +51,20 @@ class _Open:
     group: GroupId
     target: NodeId
     request: StealRequest | None
-    """None where this node gives the group away of its own accord (drain)."""
+    """None if this node gives the group away on its own initiative (drain)."""
     epoch: Epoch
     began_boot_ns: int
     collected: Collected | None = None
     last: Pending | None = None
-    """What has to be applied before the group is frozen."""
+    """The last command to be applied before the group is frozen."""
     synced_boot_ns: int = 0
     handover: Handover | None = None
 
 
 class Arrivals:
-    """The other side's last two phases: how soon a group that has come is produced to and read.
+    """The target's last two phases: how soon a stolen group is produced to and fetched from.
 
-    `served` hears of each once: (phase, group, nanoseconds since this node acts for it).
+    `served` is called once for each: (phase, group, nanoseconds since this node acts for it).
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Arrivals:
     ) -> None:
         self._progress, self._served = progress, served
         self._since: dict[GroupId, int] = {}
-        """Groups that nobody has produced to yet."""
+        """Groups without a produce so far, and since when this node acts for them."""
 
     def came(self, now: Now, group: GroupId) -> None:
         self._since[group] = now.boot_ns
@@ -82,7 +82,7 @@ class Arrivals:
         self._served("first-fetch", group, boot_ns - since_boot_ns)
 
     def grown(self, now: Now, group: GroupId) -> None:
-        """Something was appended to the group."""
+        """Records were appended to the group."""
         since_boot_ns = self._since.pop(group, None)
         if since_boot_ns is not None:
             self._served("first-produce", group, now.boot_ns - since_boot_ns)
@@ -98,16 +98,17 @@ class Handovers:
         journal: Journal,
     ) -> None:
         self.write_down: Callable[[GroupId], bool] = lambda _: False
-        """Called before a group goes: submits what the target should know, says whether there is
-        anything. Set by the shell."""
+        """Called before a group is handed over: submits what the target should know; returns
+        whether there is anything. Set by the shell."""
         self._engine, self._progress, self._loop = engine, progress, loop
         self._wait_ms, self._journal = progress_wait_ms, journal
         self._open: dict[GroupId, _Open] = {}
         self.finished: list[HandedOver] = []
-        """The last KEPT."""
+        """The last KEPT handovers."""
 
     def begin(self, now: Now, sender: NodeId, request: StealRequest) -> None:
-        """A request that the registry allows. What the core would refuse it refuses at once."""
+        """Begin with a request that the registry allows. If the core would refuse it, it does so at
+        once."""
         group = request.group
         replica = self._engine.multi.replicas[group]
         if group in self._open or handover.refusal(replica, now, sender, request):
@@ -116,7 +117,7 @@ class Handovers:
         self._collect(_Open(group, sender, request, replica.lease.epoch, now.boot_ns))
 
     def give(self, now: Now, group: GroupId, target: NodeId) -> str:
-        """The same of our own accord, for a drain; returns "" or why not."""
+        """Begin a handover on our own initiative, for a drain; returns "", or why it cannot."""
         replica = self._engine.multi.replicas[group]
         why = "busy" if group in self._open else handover.away_refusal(replica, now, target)
         if not why:
@@ -129,7 +130,7 @@ class Handovers:
 
     @property
     def targets(self) -> list[NodeId]:
-        """Where groups are on their way to."""
+        """The targets of the handovers in progress."""
         return [one.target for one in self._open.values()]
 
     def _collected(self, one: _Open, collected: Collected) -> None:
@@ -140,7 +141,7 @@ class Handovers:
         self._sync(now, one)
 
     def _sync(self, now: Now, one: _Open) -> None:
-        """Hand over once what was waiting is applied; what comes after it is not waited for."""
+        """Hand over once the waiting commands are applied; later ones do not delay it."""
         group = one.group
         replica = self._engine.multi.replicas[group]
         assert one.collected is not None
@@ -159,10 +160,10 @@ class Handovers:
             self._engine.hand_over(now, one.target, request)
         one.handover = replica.handover
         if one.handover is None:
-            del self._open[group]  # refused after all: who asked has been told; a drain asks again
+            del self._open[group]  # refused: the requester was told, and a drain tries again
 
     def look(self, now: Now) -> None:
-        """Call at the end of each round: go on with what has become possible."""
+        """Continue with open handovers; call it at the end of each round."""
         for group, one in list(self._open.items()):
             if one.collected is None:
                 continue

@@ -1,21 +1,20 @@
-"""Which groups this node keeps, and how its groups come to the members they should have.
+"""Which groups this node hosts, and how a group gets the members that it should have.
 
-The registry says which nodes should have a group (its replica set); which nodes have it, its own
-log says (Config entries), and its master notes them in the registry. This is the way from the one
-to the other, one change at a time (R10, docs/adr/0022):
+The registry says which nodes should have a group (its replica set). The group's own log says which
+nodes have it (Config entries), and its master notes them in the registry. This module leads from
+one to the other, one change at a time (R10, docs/adr/0022):
 
-* a node that should have a group begins it as one that does not vote, durably so: it may have been
-  a member once, and have forgotten what it promised (runtime.membership.admission). It learns what
-  there is, from the log or from a member's state (broker.transfer), and votes when it is safe
-  (paxos.changes.rejoin);
-* the group's master adds it then, and removes whoever should go, itself excepted: it is stolen
-  away first (`paxos.changes.membership.next_change`);
-* whoever is no member any more, and shall not be one, drops all it has of the group. That is as a
-  lost disk is, for this one group, and it is only done when the registry tells of it: so the
-  members without it are chosen, known to a majority of them for good, and will not need it.
+* A node that should have a group starts it as non-voting, durably: it may have been a member
+  before, and have forgotten what it promised (runtime.membership.admission). It learns the state
+  from the log or from a member (broker.transfer), and votes when it is safe (paxos.changes.rejoin).
+* Then the group's master adds it, and removes members that should go, except itself: another node
+  steals the group first (`paxos.changes.membership.next_change`).
+* A node that is no longer a member, and should not be, drops everything it has of the group. For
+  this group that is like losing its disk, and it only happens once the registry says so: then the
+  new set of members is chosen, a majority of them knows it for good, and they do not need this one.
 
-The registry's group itself is kept by every node, by those that are no members of it as well: they
-learn it, for it says what they have to know. A restart in between finds all of it in logs.
+Every node hosts the registry's group, even nodes that are not members of it: they learn it, because
+they need what it says. After a restart, all of this is found in the logs.
 """
 
 from collections.abc import Callable
@@ -37,28 +36,28 @@ from runtime.system.journal import Journal
 from storage.log.model import RecoveredGroup
 
 LOOK_EVERY_NS: Final = 200 * MS
-"""And at most one change of members is begun each time: every one costs its group a Prepare."""
+"""Each time at most one change of members begins: every change costs its group a Prepare."""
 NOTE_EVERY_NS: Final = 1_000 * MS
 GIVE_AFTER_NS: Final = 3_000 * MS
-"""A master that should not even have the group waits so long for the balancer to steal it, and then
-gives it away of its own accord."""
+"""A master that should not have the group waits this long for the balancer to steal it, and then
+gives it away on its own initiative."""
 PART_AFTER_NS: Final = 3_000 * MS
-"""A node that should not have a group any more keeps it for so long: as it takes a master that has
-just added it to hear that, and to note it."""
+"""How long a node keeps a group that it should no longer have: its master may just have added it,
+and needs this long to learn that it should not, and to note it."""
 
 
 @attrs.define
 class Parting:
-    """Of a group that this node should not have any more."""
+    """The state of a group that this node should no longer have."""
 
     since_boot_ns: int
     chosen_to: Slot | None = None
-    """What was chosen, as far as it knew, when it had waited."""
+    """The highest chosen slot that it knew after PART_AFTER_NS."""
 
 
 class Hosting:
-    """`make` builds a group's state machine, `first` says where a group began; `give` hands a group
-    over ("" or why not); `dropped` is told of every group whose data may go."""
+    """`make` builds a group's state machine, `first` gives a group's first members, `give` hands a
+    group over (and returns "", or why it cannot), `dropped` is called for every dropped group."""
 
     def __init__(
         self,
@@ -76,28 +75,29 @@ class Hosting:
         self.give: Callable[[Now, GroupId, NodeId], str] = lambda _now, _group, _to: "nobody gives"
         self.dropped: Callable[[GroupId, GroupMachine], None] = lambda _group, _machine: None
         self.changed: Callable[[], None] = lambda: None
-        """Told when this node has other groups than before."""
+        """Called when the groups of this node have changed."""
         self.changes = 0
-        """Of members, begun by this node as a master."""
+        """Changes of members that this node has begun as a master."""
         self._looked = 0
         self._noted: dict[GroupId, int] = {}
         self._finishing: dict[NodeId, int] = {}
         self._unwanted: dict[GroupId, int] = {}
-        """Groups this node is master of and should not have, and since when that is all."""
+        """Groups that this node is master of and should not have, and since when that is the only
+        difference from the replica set."""
         self._parting: dict[GroupId, Parting] = {}
 
     @property
     def me(self) -> NodeId:
         return self._engine.multi.me
 
-    # -- which groups there are ---------------------------------------------------------------
+    # -- the groups of this node --------------------------------------------------------------
 
     def members(self, group: GroupId) -> tuple[NodeId, ...]:
-        """The nodes that have a group, as far as the registry tells."""
+        """The nodes that have a group, according to the registry."""
         return self._registry.members(group) or self._first(group)
 
     def is_wanted(self, group: GroupId) -> bool:
-        """Whether this node has the group or is to have it, as far as the registry tells."""
+        """Whether this node has the group or should have it, according to the registry."""
         if group == REGISTRY_GROUP:
             return True
         if self.me in self._registry.removed:
@@ -106,8 +106,8 @@ class Hosting:
         return self.me in wanted or self.me in self.members(group)
 
     def at_boot(self, group: GroupId, found: RecoveredGroup | None) -> tuple[NodeId, ...] | None:
-        """The members a group of this node's starts with, before its checkpoint and its log say
-        more; None where this node starts without the group, or begins it anew (`tick`)."""
+        """The members that a group starts with, before its checkpoint and log say more; None if
+        this node starts without the group, or begins it from nothing (`tick`)."""
         first = self._first(group)
         if found is None or not (found.applied or found.base or found.votes or found.learned):
             begins = self.me in first and self._registry.members_since(group) is None
@@ -122,14 +122,14 @@ class Hosting:
         recovered: Recovered | None,
         machine: GroupMachine,
     ) -> Replica:
-        """Have the group from now on; its log is to be replayed by whoever calls this."""
+        """Add the group; the caller must replay its log."""
         replica = self._engine.multi.add(group, members, recovered)
         self._machines[group] = machine
         self._engine.add_group(replica, machine)
         return replica
 
     def begin(self, group: GroupId, members: tuple[NodeId, ...]) -> Replica:
-        """Have a group of which there is nothing here, or nothing any more: it does not vote."""
+        """Add a group without any data here, as non-voting."""
         promised, _, floor = self._engine.wal.acceptor(group)
         floor = max(promised, floor)
         known = Recovered(promised, voting=False, floor=floor)
@@ -159,21 +159,21 @@ class Hosting:
             self._finish_removals(now)
 
     def _introduce(self, replica: Replica) -> None:
-        """Tell a group whom to ask beside the members its log knows of. These may all have left it
-        while this node was away, or may have been replaced since where it has got to by now; nobody
-        else would ever tell it so. Who counts in a quorum its own log alone says."""
+        """Tell a group which nodes to ask, besides the members in its log. Those may all have left
+        while this node was away, or been replaced after the slot that it has reached, and would
+        never tell it. Only the group's own log says who counts in a quorum."""
         noted = self._registry.members(replica.group)
         replica.ask_also(node for node in noted if node not in replica.members)
 
     @property
     def _is_current(self) -> bool:
-        """Whether our copy of the registry is not one of long ago: enough members have told this
-        life how far they are, and we are as far. After a restart that takes a moment."""
+        """Whether our copy of the registry is current: since the start, enough members have said
+        how far they are, and we have applied that much."""
         replica = self._engine.multi.replicas[REGISTRY_GROUP]
         return replica.speaks_for_the_chosen() and not replica.learner.behind
 
     def _is_over(self, group: GroupId, now: Now) -> bool:
-        """Whether this node's part in a group is over: it is no member, and shall not be one."""
+        """Whether to drop a group: this node is not a member, and should not be one."""
         replica = self._engine.multi.replicas[group]
         out = replica.me not in replica.members or replica.rejoin is not None
         out = out and group != REGISTRY_GROUP
@@ -185,31 +185,32 @@ class Hosting:
         return self._is_current and self._knows_all(replica, parting, now)
 
     def _knows_all(self, replica: Replica, parting: "Parting", now: Now) -> bool:
-        """Whether no Config makes this node a member of which neither its log nor the registry has
-        told yet. It may have been wanted until a moment ago: then its master may have added it,
-        which the registry hears of a second later, and such a member must not forget anything."""
+        """Whether there can be no Config entry, unknown to our log and to the registry, that makes
+        this node a member. Until a moment ago it may have been wanted: then the master may have
+        added it, the registry learns of that a second later, and a member must not forget
+        anything."""
         if now.boot_ns - parting.since_boot_ns < PART_AFTER_NS:
             return False
         if (self._registry.members_since(replica.group) or SLOT_ZERO) > replica.configured:
-            return True  # what lies between need not be learned to be dropped
+            return True  # the slots in between need not be learned before they are dropped
         if parting.chosen_to is None:
             parting.chosen_to = replica.learner.chosen_to
         return replica.learner.applied >= parting.chosen_to
 
     def _drop(self, group: GroupId) -> None:
-        """Forget the group: its replica, its state machine, its data and its part of the log."""
+        """Drop the group: its replica, its state machine, its data and its part of the log."""
         engine = self._engine
         self._journal.info("group dropped", group=group, members=self.members(group))
         engine.remove_group(group)
         self.dropped(group, self._machines.pop(group))
-        self._parting.pop(group, None)  # else it would not wait when it has the group once more
+        self._parting.pop(group, None)  # so that it waits again if the group comes back
         engine.wal.forget_group(group)
         self.changed()
 
     # -- as a master --------------------------------------------------------------------------
 
     def _drive(self, now: Now) -> None:
-        """Note the members of our groups, and begin at most one change of them."""
+        """Note the members of our groups in the registry, and begin at most one change."""
         begun = False
         unwanted, self._unwanted = self._unwanted, {}
         for group, replica in sorted(self._engine.multi.replicas.items()):
@@ -243,14 +244,14 @@ class Hosting:
         return True
 
     def _give_away(self, now: Now, group: GroupId, wanted: tuple[NodeId, ...]) -> None:
-        """Nobody has stolen the group from us although we should not have it."""
+        """Give away a group that we should not have and that no node has stolen."""
         ideal = self._registry.placement.get(group)
         for node in sorted(wanted, key=lambda node: (node != ideal, node)):
             if not self.give(now, group, node):
                 return
 
     def _note(self, now: Now, replica: Replica) -> None:
-        """Tell the registry which members the log says."""
+        """Note in the registry the members that the log says."""
         group, since = replica.group, self._registry.members_since(replica.group)
         known = SLOT_ZERO if since is None else since
         if replica.configured <= known or not membership.is_settled(replica):
@@ -262,7 +263,7 @@ class Hosting:
         self._client.propose(command, lambda _result: None)
 
     def _finish_removals(self, now: Now) -> None:
-        """As the registry's master: who leaves and has nothing any more is gone for good."""
+        """As the registry's master: finish the removal of leaving nodes without groups."""
         registry = self._registry
         for node in [one.node for one in registry.nodes.values() if one.leaving]:
             used = node in registry.placement.values() or any(

@@ -1,8 +1,7 @@
-"""This node's part in the load topic: a report every few seconds, and what the others report.
+"""The load topic: this node's report every few seconds, and those of the others.
 
-The topic is made by the registry's master, when the cluster is founded and none is there. Reports
-are ordinary record batches, so any Kafka client can read them; this node hears of them when it
-applies them, like every other node.
+The registry's master creates the topic once the cluster is founded. Reports are ordinary record
+batches, so any Kafka client can read them; every node gets them when it applies them.
 """
 
 from collections.abc import Callable
@@ -33,7 +32,7 @@ ASK_EVERY_NS: Final = 1_000 * MS
 
 
 class LoadMeter:
-    """`interval_ns` 0: nothing is reported, and what others report is heard."""
+    """With `interval_ns` 0 this node sends no reports, and still takes those of others."""
 
     def __init__(
         self,
@@ -56,12 +55,12 @@ class LoadMeter:
         self.reports_sent = 0
         self.reports_failed = 0
         self.reports_bad = 0
-        """Records on the topic that are no reports: of nodes that are newer than we are."""
+        """Records on the topic that are not reports, perhaps of nodes with a newer version."""
 
-    # -- hearing ------------------------------------------------------------------------------
+    # -- reports of others --------------------------------------------------------------------
 
     def on_records(self, uid: int, batch: memoryview) -> None:
-        """A batch was appended in the registry's group; it may be any partition's."""
+        """Handle a batch appended in the registry's group, of any partition."""
         if uid != self._uid():
             return
         now = self._engine.now()
@@ -82,10 +81,10 @@ class LoadMeter:
         topic = self._broker.registry.topic(LOAD_TOPIC)
         return None if topic is None else topic.partitions[0].uid
 
-    # -- telling ------------------------------------------------------------------------------
+    # -- our own reports ----------------------------------------------------------------------
 
     def tick(self, now: Now) -> None:
-        """Report if it is time; the first time as soon as it is possible."""
+        """Report if it is time; the first report is sent as soon as possible."""
         if not self._interval_ns or self._under_way or not self._client.reachable:
             return
         uid = self._uid()
@@ -116,14 +115,14 @@ class LoadMeter:
         if isinstance(outcome, Done):
             self.reports_sent += 1
         else:
-            self.reports_failed += 1  # the next one tells the same, or it is old by then
+            self.reports_failed += 1  # the next report replaces it
 
     def _bytes_kept(self, group: GroupId) -> int:
         machine = self._broker.machines.get(group)
         return 0 if machine is None else sum(one.bytes_held for one in machine.partitions.values())
 
     def sample(self, now: Now) -> LoadReport:
-        """What there is to tell since the last time."""
+        """A report of the load since the last one."""
         engine = self._engine
         traffic, p99_ns = self._broker.traffic.take()
         cpu_ns = self._cpu_ns()

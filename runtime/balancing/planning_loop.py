@@ -1,7 +1,7 @@
-"""The shell of the planning loop: fills in the view, proposes what balancer.planning decides.
+"""The shell of the planning loop: it makes the view, and proposes the plans of balancer.planning.
 
-It runs on every node and decides on one, the master of the registry. What the HTTP side shows of a
-plan (dry runs, previews) comes from here, too, on whichever node is asked.
+It runs on every node, but only the master of the registry decides. The plans that the HTTP server
+shows (dry runs, previews) also come from here, on any node.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ Views: TypeAlias = Mapping[GroupId, GroupView]
 
 
 def masters(engine: Engine, now: Now) -> Mapping[GroupId, NodeId | None]:
-    """Who holds each group's lease, as far as this node knows."""
+    """The holder of each group's lease, as far as this node knows."""
     return _masters(views(engine, now))
 
 
@@ -31,7 +31,7 @@ def _masters(groups: Views) -> Mapping[GroupId, NodeId | None]:
 
 
 def views(engine: Engine, now: Now) -> Views:
-    """Every group this node has or was told of."""
+    """A view of every group that this node has or has heard of."""
     known = {*engine.multi.replicas, *engine.elsewhere.groups(now)}
     return {group: _view(engine, group, now) for group in sorted(known)}
 
@@ -65,7 +65,7 @@ def _view(engine: Engine, group: GroupId, now: Now) -> GroupView:
 
 
 class PlanningLoop:
-    """`planning` None: this node makes no plans by itself (balancer.enabled = false)."""
+    """With `planning` None this node makes no plans by itself (balancer.enabled = false)."""
 
     def __init__(
         self,
@@ -82,20 +82,20 @@ class PlanningLoop:
         self._registry: Registry = client.registry
         self._planning = planning
         self.asked = planning or Planning()
-        """Answers what-if questions, whoever makes the plans."""
+        """Makes plans for dry runs, on any node."""
         self.cluster_load = book
         self._hold_down_ms, self._lag_slots_max = hold_down_ms, lag_slots_max
         self.adopted = 0
         self.lost = 0
-        """Plans that came too late, or of which nothing was heard."""
+        """Plans that were outdated, or whose outcome is unknown."""
 
     @property
     def state(self) -> str:
         return "off" if self._planning is None else self._planning.state.value
 
     def tick(self, now: Now, groups: Views | None = None) -> None:
-        """Also where another node plans: who is gone, and since when, is known everywhere.
-        `groups`: what `views` says now, for whoever has asked already."""
+        """Plan if this node should; every node keeps track of dead nodes, and since when. `groups`
+        is the result of `views`, if the caller has it."""
         if self._planning is None:
             return
         command = self._planning.on_tick(self.view(now, groups))
@@ -135,7 +135,7 @@ class PlanningLoop:
 
 
 def _words(command: AdoptPlan | SetReplicaSets) -> dict[str, object]:
-    """A plan for the journal."""
+    """A plan as fields for the journal."""
     if isinstance(command, AdoptPlan):
         record = command.record
         return {

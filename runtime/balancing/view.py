@@ -1,4 +1,4 @@
-"""The balancer as JSON: what GET /balancer and POST /admin/plan show (docs/operations.md)."""
+"""The balancer as JSON, for GET /balancer and POST /admin/plan (docs/operations.md)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,7 @@ from runtime.balancing.planning_loop import PlanningLoop
 
 
 def balancer_status(loop: BalancingLoop, planner: PlanningLoop, now: Now) -> dict[str, Any]:
-    """All of it, as this node sees it."""
+    """The whole state of the balancer, as this node sees it."""
     view, planning = loop.view(now), planner.view(now)
     registry = planning.registry
     weighed = weighing(planning, planner.asked.config)
@@ -66,7 +66,7 @@ def balancer_status(loop: BalancingLoop, planner: PlanningLoop, now: Now) -> dic
 
 
 def weights_json(planner: PlanningLoop, view: PlanningView, weighed: Weighing) -> dict[str, Any]:
-    """What plans go by, and what was published last, believed or not."""
+    """The weights that plans use, and those that were last published, used or not."""
     published = view.registry.weights
     return {
         "by": weighed.evenness.name.lower(),
@@ -84,7 +84,7 @@ def weights_json(planner: PlanningLoop, view: PlanningView, weighed: Weighing) -
 
 
 def problem_view(planner: PlanningLoop, now: Now) -> dict[str, Any]:
-    """What there is to plan, for who plans without being a node (GET /problem)."""
+    """The planning problem, for planners outside of the nodes (GET /problem)."""
     view = planner.view(now)
     weighed = weighing(view, planner.asked.config)
     return {
@@ -169,7 +169,7 @@ def _change(one: ReplicaRecord) -> dict[str, Any]:
 
 
 def replicas_json(planner: PlanningLoop, view: PlanningView, without: frozenset[NodeId]) -> Any:  # noqa: ANN401 # JSON
-    """The replica sets that would be planned now, with the reason of every change."""
+    """The replica sets that would be planned now, with the reason for every change."""
     asked = planner.asked.replica_view(view)
     if not view.registry.members(REGISTRY_GROUP):
         return None
@@ -200,7 +200,7 @@ def policy_json(policy: Policy) -> dict[str, Any]:
 
 
 def plan_json(registry: Registry, problem: Problem, plan: Plan, weighed: Weighing) -> Any:  # noqa: ANN401 # JSON
-    """A plan that may never be adopted: every group with its reason, and what it would come to."""
+    """A plan, adopted or not: every group with its reason, and the load before and after."""
     certificate = plan.certificate
     before, after = (loads(problem, one) for one in (registry.placement, plan.placement))
     return {

@@ -1,3 +1,3 @@
-"""Connections of Kafka clients: requests in, answers out in their order, and what keeps a crowd of
-clients within its limits. What a request means is `broker`'s business.
+"""Connections of Kafka clients: requests in, answers out in order, limits and back-pressure.
+`broker` handles the requests.
 """

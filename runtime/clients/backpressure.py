@@ -1,4 +1,4 @@
-"""Clients that are not read for a while, and what those can know that were refused something."""
+"""Clients that are not read for a while, and when a client can have seen a refusal."""
 
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -9,32 +9,34 @@ C = TypeVar("C", bound="Held")
 
 @attrs.define
 class RefusalSight:
-    """From when on a client could see the refusals up to `number`, and has nothing on its way to us
-    that it sent before: the answers are out; its kernel has acknowledged them; and what it had
-    given its kernel by then has come, because nothing more comes or because enough has."""
+    """Finds out when a client could have seen the refusals up to `number`, and nothing is on its
+    way to us that it sent before that: the answers are sent; the client's kernel has acknowledged
+    them; and everything that the client's socket contained by then has arrived, because nothing
+    more arrives, or because enough has."""
 
     number: int
     told_at: int | None = None
-    """Bytes sent, once the answers are among them."""
+    """The count of sent bytes that includes the answers, once they are sent."""
     behind: int | None = None
-    """Bytes received, with all that the client may have had in its socket at that time."""
+    """The count of received bytes that includes all that the client's socket may have contained
+    when it had the answers."""
 
 
 class Held(Protocol):
-    """Who waits (runtime.clients.clients)."""
+    """A client that waits (runtime.clients.clients)."""
 
     last_size: int
     held_by: Any
 
 
 class Backpressure(Generic[C]):
-    """Clients that are not read, because together they send more than is done; first come, first
-    served. Otherwise a refusal in the middle of a pipeline would let later requests overtake."""
+    """Clients that are not read, because together they send more than can be handled; first come,
+    first served. Refusing a request in a pipeline instead would let later ones overtake it."""
 
     def __init__(self) -> None:
         self.clients: dict[C, None] = {}
         self.released_bytes = 0
-        """What those who went on of late are likely to send, and have not sent yet."""
+        """What recently released clients are likely to send, and have not sent yet."""
 
     def join(self, client: C) -> None:
         client.held_by = self
@@ -46,7 +48,7 @@ class Backpressure(Generic[C]):
         del self.clients[client]
 
     def let_go(self, room: int) -> list[C]:
-        """Those for whom there is room now; one at least where there is any."""
+        """Release the clients that there is room for; at least one if there is any room."""
         gone = []
         while self.clients and self.released_bytes < room:
             client = next(iter(self.clients))

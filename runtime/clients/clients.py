@@ -1,8 +1,8 @@
 """Kafka clients' connections: requests in, answers out in the order of the requests, with limits.
 
-Every request takes a place in its connection's queue; an answer leaves when all before it have left
-(kafka.md section 5). What a connection may have unanswered is bounded in number and in bytes: over
-the bound its socket is not read, so TCP pushes back on that client and on nobody else.
+Every request has a slot in its connection's queue; an answer is sent once all before it are sent.
+The unanswered requests of a connection are limited in number and in bytes: above the limit its
+socket is not read, so that TCP pushes back on that client and on no other.
 """
 
 from collections import Counter, deque
@@ -29,24 +29,24 @@ from wire.framing import FrameLimits
 
 FETCH_KEY: Final = b"\x00\x01"
 UNANSWERED_MAX: Final = 512
-"""Requests one connection may have under way; librdkafka's default is far more, TCP waits."""
+"""Unanswered requests per connection; librdkafka's default is far more, the rest waits in TCP."""
 UNANSWERED_BYTES_MAX: Final = 64 * 1024 * 1024
 UNSENT_BYTES_MAX: Final = 128 * 1024 * 1024
-"""Answers a client has not read: over this it is not a slow reader but a broken one."""
+"""With more unread answers than this, a client is not a slow reader but a broken one."""
 ANSWERS_AHEAD_BYTES: Final = 1024 * 1024
-"""Answers that a client has not taken: with more it is not asked what else it wants."""
+"""While a client has more unread answers than this, no further requests of it are read."""
 FIRST_REQUEST_S: Final = 30.0
-"""A connection that says nothing for so long was not opened to ask something."""
+"""A connection without a request for this long is closed."""
 NOT_SEEN: Final = -1
 HELD_PROGRESS_BYTES: Final = 64 * 1024
-"""Who holds memory that others wait for has to go on with so much each second."""
+"""While others wait for memory, a client that holds some must send this much each second."""
 SENT_AHEAD_BYTES: Final = 4 * 1024 * 1024
-"""What a client's socket holds that has not reached us: Linux lets it grow to so much."""
+"""What a client's socket may contain that has not reached us: Linux lets it grow to this."""
 REQUEST_NOT_FINISHED_S: Final = 30.0
 """A request that comes slowly goes on as long as HELD_PROGRESS_BYTES of it come in each such time:
 10 MB over a link of 1 Mbit/s take 80 s."""
 ANSWER_NOT_READ_S: Final = 60.0
-"""A client that takes nothing of what it asked for keeps its answers in our memory."""
+"""A client that reads nothing of its answers for this long is closed: they use our memory."""
 REFUSALS_LOGGED_EVERY_S: Final = 1.0
 FAULTS_LOGGED_PER_S: Final = 10
 CUT_OFF: Final = "this node is cut off from its peers"
@@ -58,7 +58,7 @@ USUAL_ENDINGS: Final = (
     "this node stops",
     CUT_OFF,
 )
-"""Reasons that say nothing against a client."""
+"""Reasons that are not a client's fault."""
 
 
 class Serve(Protocol):
@@ -66,7 +66,7 @@ class Serve(Protocol):
 
 
 ServeOver = Callable[[int, memoryview, bool, str, Reply], None]
-"""Told of a request that was too long: its length, and what was kept of it."""
+"""Handles an oversized request, given its length and the part of it that was kept."""
 
 
 def _close_over(size: int, _kept: memoryview, _owned: bool, _host: str, reply: Reply) -> None:
@@ -85,7 +85,7 @@ class ClientLimits:
 
 
 class Client:
-    """One connection."""
+    """One connection of a client."""
 
     def __init__(self, clients: "Clients", host: str) -> None:
         self.clients, self.host = clients, host
@@ -96,26 +96,26 @@ class Client:
         self.producer_id = NO_PRODUCER
         self.paused = False
         self.looked_at = 0
-        """Batches of it that are still being read: nothing may overtake them."""
+        """How many of its batches are still being validated: nothing may overtake them."""
         self.held_by: Backpressure[Client] | None = None
-        """Whose crowd it waits in: then it is paused whatever its own account says."""
+        """What it waits for; then it is paused, whatever its own limits allow."""
         self.last_size = 0
-        """Of the request that crowded them: as much is likely to follow."""
+        """The size of the request that caused the wait: the next is likely to be as large."""
         self.known = 0
-        """The last of the refusals that its client could see."""
+        """The last of the refusals that the client could have seen."""
         self.sight: RefusalSight | None = None
         self.dirty = False
         self.missing_room = 0
-        """Room that its next request waits for, which then is not read."""
+        """The room that its next request waits for; it is not read meanwhile."""
         self.answer_bytes = 0
-        """Of answers that wait for their turn, or for the socket."""
+        """Bytes of answers that wait for their turn, or for the socket."""
         self.queued_answer_bytes = 0
-        """Of these, what waits for its turn."""
+        """Those of them that wait for their turn."""
         self.opened_boot_ns = 0
         self.has_sent = False
         self.received_seen = 0
         self.active_boot_ns = 0
-        """When a request came last; like the next two it is as exact as housekeeping is often."""
+        """When the last request came; this and the next two are as exact as housekeeping."""
         self.unfinished_boot_ns = 0
         """When a request was first seen unfinished, or had come on well; older than `active` where
         that was another."""
@@ -125,7 +125,7 @@ class Client:
         self.sent_seen = -1
 
     def on_over(self, kept: memoryview, size: int) -> None:
-        """A request was too long and has gone by: its client is told so in its turn."""
+        """An oversized request was discarded: answer with an error, in its turn."""
         self._take(kept, True, partial(self.clients.serve_over, size))
 
     def on_frame(self, frame: memoryview, owned: bool) -> None:
@@ -151,7 +151,7 @@ class Client:
             clients.hold_back(self, None)
         try:
             serve(frame, owned, self.host, place)
-        except Exception as error:  # noqa: BLE001  told with its traceback, costs one connection
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
             clients.bug(self, error)
         if len(queue) >= UNANSWERED_MAX or self.unanswered_bytes >= UNANSWERED_BYTES_MAX:
             self.pause()
@@ -161,7 +161,7 @@ class Client:
         return self.clients.memory.answer_room
 
     def refused(self, topic: str, index: int) -> int:
-        """A batch of its was refused: the number of the refusal on this connection."""
+        """Count the refusal of one of its batches; returns its number on this connection."""
         if not self.gone:
             self.clients.unaware_of_refusal[self] = None
         return self.connection.refused(topic, index)
@@ -187,7 +187,7 @@ class Client:
         return self.channel is None or self.channel.has_hung_up()
 
     def answered(self, size: int) -> None:
-        """A request of `size` bytes waits for nothing any more but its turn."""
+        """A request of `size` bytes now has its answer, which waits for its turn."""
         clients = self.clients
         self.unanswered_bytes -= size
         clients.memory.requests -= size
@@ -196,7 +196,7 @@ class Client:
             clients.dirty.append(self)
 
     def holds_answers(self, size: int) -> None:
-        """So much more waits for its turn: with a lot of it this client is not read."""
+        """Count an answer that waits for its turn; with too many bytes, stop reading."""
         self.queued_answer_bytes += size
         self.answer_bytes += size
         self.clients.memory.answers += size
@@ -204,7 +204,7 @@ class Client:
             self.pause()
 
     def sent(self) -> None:
-        """The socket has taken something."""
+        """Update the accounts after the socket has accepted something, and perhaps read again."""
         assert self.channel is not None
         left = self.queued_answer_bytes + self.channel.unsent_bytes
         self.clients.memory.answers += left - self.answer_bytes
@@ -239,7 +239,7 @@ class Client:
             self.channel.pause_reading()
 
     def go_on(self) -> None:
-        """Read again, if nothing speaks against it any more."""
+        """Read again, if no limit forbids it."""
         low = len(self.queue) < UNANSWERED_MAX // 2
         if self.held_by is not None or self.looked_at or self.missing_room:
             return
@@ -253,13 +253,13 @@ class Client:
                 self.channel.resume_reading()
 
     def on_no_room(self, size: int) -> None:
-        """Its next request is so large that there is no room for it now."""
+        """Wait for memory: there is no room for its next request, which is large."""
         self.paused, self.missing_room = True, size
         self.clients.waiting[self] = None
         self.clients.memory.waits += 1
 
     def look(self, boot_ns: int) -> None:
-        """Whether the client could know of refusals by now."""
+        """Check whether the client could have seen its refusals by now."""
         connection, channel = self.connection, self.channel
         assert channel is not None
         connection.seen(self.known, boot_ns)
@@ -281,7 +281,7 @@ class Client:
             connection.seen(self.known, boot_ns)
 
     def stands_still(self) -> bool:
-        """Whether its request does not come, though we would take it; call every second."""
+        """Whether its request makes no progress although we read it; call every second."""
         channel = self.channel
         assert channel is not None
         seen, self.received_seen = self.received_seen, channel.received_bytes
@@ -292,7 +292,7 @@ class Client:
         return seen != NOT_SEEN and self.received_seen - seen < HELD_PROGRESS_BYTES
 
     def overdue(self, now: int, idle_ns: int) -> str:
-        """Why this connection has lasted long enough, or "" if it may go on."""
+        """Why this connection must be closed; "" if it may stay."""
         channel = self.channel
         if channel is None:
             return ""
@@ -321,7 +321,7 @@ class Client:
 
     @property
     def rests(self) -> bool:
-        """Nothing is asked, under way or left to send."""
+        """Whether it has no request in progress, and nothing to receive or send."""
         channel = self.channel
         if channel is None or channel.closed or not self.has_sent or self.queue:
             return False
@@ -357,28 +357,28 @@ class Clients:
         self.silent: SilentConnections[Client] = SilentConnections()
         self._rate = ConnectionRate(limits.connections_per_ip_per_s, boot_ns)
         self.waiting: dict[Client, None] = {}
-        """Whose next request waits for memory, first come, first served."""
+        """Clients whose next request waits for memory; first come, first served."""
         self._short_seen = False
-        """Whether somebody waited for memory when housekeeping last looked."""
+        """Whether a client waited for memory at the last housekeeping."""
         self.connections_max = limits.connections_max
         self._journal, self._boot_ns = journal, boot_ns
         self._by_host: Counter[str] = Counter()
         self.round_boot_ns = boot_ns()
-        """Of the last housekeeping."""
+        """The time of the last housekeeping."""
         self._refused_logged_ns = 0
         self._faults_since_ns = 0
         self._faults_logged = 0
         self.producer_connections = ProducerConnections()
         self.connections: dict[Client, None] = {}
-        """In the order in which they came: what goes over all of them is the same in every run."""
+        """In order of arrival, so that loops over them are deterministic."""
         self._places: Places[Client] = Places(self.connections, self._by_host, self.silent, boot_ns)
         self.dirty: list[Client] = []
         self.room: Callable[[GroupId], int] = lambda _: UNANSWERED_BYTES_MAX
-        """How many more bytes a group's held back clients may send."""
+        """How many more bytes the paused clients of a group may send."""
         self.backpressure: dict[GroupId | None, Backpressure[Client]] = {}
-        """Who waits until a group, or the node, has less to do."""
+        """Clients that wait until a group, or (None) the node, has less to do."""
         self.unaware_of_refusal: dict[Client, None] = {}
-        """Who was refused something, and may not know it yet."""
+        """Clients with a refused batch that may not have seen the refusal yet."""
         self.accepted_total = 0
         self.displaced_total = 0
         self.refused_total = 0
@@ -412,8 +412,8 @@ class Clients:
         self.accepted_total += 1
 
     def _keeps_out(self, host: str) -> str:
-        """Which limit does not let in one more connection of this address; "" for none. Before
-        that, a connection that does not use its place gives it up."""
+        """The limit that refuses one more connection from this address; "" if none does. First, an
+        unused connection is closed in its favour."""
         limits = self.limits
         if not self._rate.takes(host):
             return "connections_per_ip_per_s"
@@ -426,17 +426,17 @@ class Clients:
         return "connections_max" if len(self.connections) >= self.connections_max else ""
 
     def fit(self, connections_max: int) -> None:
-        """The process may open fewer files than it hoped for: so many connections at most."""
+        """Lower the limit of connections, because the process may open fewer files."""
         self.connections_max = min(self.limits.connections_max, connections_max)
         self.close_idlest(len(self.connections) - self.connections_max)
 
     def close_idlest(self, count: int) -> None:
-        """Close so many: the files that they keep open are needed for something else."""
+        """Close this many connections, because their descriptors are needed for other files."""
         for client in self._idlest(count):
             client.close("file descriptors are scarce")
 
     def _idlest(self, count: int) -> list[Client]:
-        """Those that say nothing, then those that have said nothing for longest."""
+        """Connections without a request, then those whose last request was longest ago."""
         if count <= 0:
             return []
         return sorted(
@@ -455,16 +455,16 @@ class Clients:
 
     @property
     def full(self) -> bool:
-        """Whether all clients together have as much unanswered as this node wants to hold."""
+        """Whether the unanswered requests of all clients together exceed the limit."""
         return self.memory.requests > self.limits.pending_bytes_per_node
 
     def bug(self, client: Client, error: Exception) -> None:
-        """Ours, and loud; but it costs only the connection that led to it."""
+        """Log a bug of ours, and close only the connection that triggered it."""
         self._journal.bug(f"connection of {client.host}", error)
         client.close(f"internal error: {type(error).__name__}")
 
     def flush(self) -> None:
-        """The end of a round: one send per connection that has answers."""
+        """Send answers, with one write per connection; at the end of a round."""
         while self.dirty:
             dirty, self.dirty = self.dirty, []
             for client in dirty:
@@ -475,7 +475,7 @@ class Clients:
             self._make_room()
 
     def hold_back(self, client: Client, group: GroupId | None) -> None:
-        """Read no more of a client until the group, or for None the node, has less to do."""
+        """Do not read a client until the group, or (None) the node, has less to do."""
         if client.held_by is None and not client.gone:
             waiting_clients = self.backpressure.get(group)
             if waiting_clients is None:
@@ -484,7 +484,7 @@ class Clients:
             client.pause()
 
     def _relieve(self) -> None:
-        """Let go on who has waited longest, and no more of them than there is room for what they
+        """Read again those clients that have waited longest, as long as there is room for what they
         are likely to send."""
         for group, waiting_clients in list(self.backpressure.items()):
             if group is None:
@@ -497,7 +497,7 @@ class Clients:
                 del self.backpressure[group]
 
     def _make_room(self) -> None:
-        """Read on the large requests that there is room for by now, in the order they came."""
+        """Read the large requests that there is now room for, in order of arrival."""
         memory, promised = self.memory, 0
         for client in list(self.waiting):
             if not memory.has_room(promised + client.missing_room):
@@ -508,7 +508,8 @@ class Clients:
             client.go_on()
 
     def _give_way(self) -> None:
-        """Every second: who holds memory that others wait for goes on, or goes."""
+        """Close clients that hold memory which others wait for and make no progress; called every
+        second."""
         short, self._short_seen = self._short_seen, bool(self.waiting)
         full = self.memory.answers >= self.memory.outgoing_max // 2
         for client in list(self.connections):
@@ -524,7 +525,7 @@ class Clients:
     def _flush(self, client: Client) -> None:
         try:
             client.flush()
-        except Exception as error:  # noqa: BLE001  told with its traceback, costs one connection
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
             self.bug(client, error)
 
     def closed(self, client: Client, reason: str) -> None:
@@ -540,15 +541,15 @@ class Clients:
             self.waiting.pop(client, None)
             self.producer_connections.changed(client.producer_id, NO_PRODUCER)
             client.producer_id = NO_PRODUCER
-            client.queue.clear()  # answers to nobody
+            client.queue.clear()  # their answers have no receiver
             if client.held_by is not None:
                 client.held_by.leave(client)
             self.unaware_of_refusal.pop(client, None)
             self._tell(client.host, reason)
 
     def _tell(self, host: str, reason: str) -> None:
-        """Why a connection ended: what clients usually do in the debug log, faults for everyone to
-        see, but a flood of them not in full."""
+        """Log why a connection ended: usual reasons at the level debug, faults as warnings, but
+        only FAULTS_LOGGED_PER_S of them."""
         if reason.startswith(USUAL_ENDINGS):
             self._journal.debug("client gone", host=host, reason=reason)
             return
@@ -560,8 +561,8 @@ class Clients:
             self._journal.warning("client closed", host=host, reason=reason)
 
     def look(self) -> None:
-        """Every tick: who was let go on has had the time to send something, or has nothing; and who
-        was refused something may have seen that."""
+        """Called every tick: clients with refusals may have seen them, and released clients have
+        had the time to send something."""
         if self.unaware_of_refusal:
             boot_ns = self._boot_ns()
             for client in list(self.unaware_of_refusal):
@@ -573,7 +574,7 @@ class Clients:
             waiting_clients.released_bytes = 0
 
     def tick(self) -> None:
-        """Housekeeping: close what is idle, stuck in the middle of a request, or never read."""
+        """Housekeeping: close connections that are idle, stuck in a request, or do not read."""
         now = self.round_boot_ns = self._boot_ns()
         self._give_way()
         for client in list(self.connections):

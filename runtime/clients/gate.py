@@ -1,9 +1,9 @@
-"""The clients' gate: shut while this node is cut off from its peers
+"""The clients' gate: the Kafka port is closed while this node is cut off from its peers
 (runtime.membership.quorum_contact, ADR 42).
 
-And from its start until it has learned what the registry is, once: a node with an empty disk, or
-one that has missed something while it was down, would say that there are no such topics. Clients
-take a closed port for a node that is down, and ask another.
+It is also closed after a start, until the node has learned the current registry once: a node with
+an empty disk, or one that was down for a while, would say that topics do not exist. For clients a
+closed port means that the node is down, and they ask another.
 """
 
 from typing import Final
@@ -17,10 +17,10 @@ from runtime.network.listener import Listening
 from runtime.system.journal import Journal
 
 WHY_CUT_OFF: Final = "no majority of the nodes answers: clients are sent to others"
-WHY_LEARNING: Final = "only just learning which topics there are: clients are not let in yet"
+WHY_LEARNING: Final = "still learning which topics there are: clients are not accepted yet"
 LEARNING_NS_MAX: Final = 10_000 * MS
-"""Then clients are let in to what this node has: a majority of some group may be up although none
-of the registry's is. Topics it does not know it does not deny
+"""After this time clients are accepted anyway: some group may have a majority even if the registry
+has none. The node does not say of unknown topics that they do not exist
 (broker.handlers.topics.known_names)."""
 
 
@@ -32,14 +32,14 @@ class Gate:
         broker.redirects_clients = lambda: self.contact.cut_off
         broker.client_service = lambda: self.state
         self._listener: Listening | None = None
-        """Of the Kafka port, once it is ours."""
+        """The listener of the Kafka port, once it is bound."""
         self.learning = True
-        """Whether it was never known yet that our copy of the registry is all there is."""
+        """Whether our copy of the registry has not been current since the start."""
         self._learning_since: int | None = None
         self._told = False
 
     def guard(self, listener: Listening) -> None:
-        """Of the Kafka port: shut at first, and nobody else's."""
+        """Take over the Kafka port: bound, but closed at first."""
         self._listener = listener
         if self.learning:
             listener.refuse_all()
@@ -52,9 +52,9 @@ class Gate:
         if contact.cut_off != self._told:
             self._told = contact.cut_off
             if self._told:
-                self._journal.warning("cut off: who asks for the cluster is sent to other nodes")
+                self._journal.warning("cut off: requests for metadata are sent to other nodes")
             else:
-                self._journal.warning("in touch with a majority again: clients are served")
+                self._journal.warning("in contact with a majority again: clients are served")
         shut = contact.closed or self.learning
         if listener is None or listener.accepting is not shut:
             return
@@ -72,14 +72,14 @@ class Gate:
         waited_ns = boot_ns - self._learning_since
         if self._engine.is_current(REGISTRY_GROUP):
             self.learning = False
-            self._journal.info("clients are let in", after_ms=waited_ns // MS)
+            self._journal.info("clients are accepted", after_ms=waited_ns // MS)
         elif waited_ns > LEARNING_NS_MAX:
             self.learning = False
-            self._journal.warning("clients are let in, no majority of the registry is up")
+            self._journal.warning("clients are accepted, no majority of the registry is up")
 
     def _touch(self) -> QuorumView:
-        """A group that this node does not have counts as well: it forwards and tells of its
-        master."""
+        """Our contact with the members of all groups. Those that this node does not have count as
+        well: it forwards to them, and names their masters."""
         engine = self._engine
         groups = {*engine.multi.replicas, *map(GroupId, self._registry.groups), REGISTRY_GROUP}
         members = {engine.members(group) for group in groups}
@@ -87,7 +87,7 @@ class Gate:
 
     @property
     def state(self) -> str:
-        """What becomes of clients, in a word."""
+        """What happens to clients, for the status."""
         if self.learning:
             return "not let in yet"
         if self.contact.closed:

@@ -1,10 +1,10 @@
-"""Whose connection gives way when there is no place left for a new one.
+"""Which connection is closed when the limit is reached and a new one comes.
 
-Places are for those who use them. First goes the oldest connection that has not asked anything in
-its first second, of the same address if there is one. Then, as with Kafka's `max.connections`
-(KIP-402), the one that has asked nothing for longest: its client connects again when it needs to.
-It is chosen from the address with the most connections, so that one address cannot push out the
-others. Whoever is answered, sends a request or asked something a moment ago keeps its place.
+The first choice is the oldest connection without a request in its first second, preferably from
+the same address. The second, as with Kafka's `max.connections` (KIP-402), is the one whose last
+request was longest ago: its client connects again when it needs to. It is chosen from the address
+with the most connections, so that one address cannot push out the others. A connection that
+receives an answer, sends a request, or had one a moment ago is kept.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,15 +13,15 @@ from typing import Final, Generic, Protocol, TypeVar
 from runtime.network.connection_limits import SilentConnections
 
 FIRST_WORD_NS: Final = 1_000_000_000
-"""A connection that has asked nothing may just have been opened; after this it is silent."""
+"""A connection without a request may just have been opened; after this time it is silent."""
 RESTED_NS: Final = 10_000_000_000
-"""A client that has asked nothing for so long may give its place to another one."""
+"""A connection without a request for this long may be closed in favour of another one."""
 LOOK_EVERY_NS: Final = 1_000_000_000
-"""All connections are looked at for those that rest, so not at each new one."""
+"""How often idle connections are searched for: that takes all connections, so not each time."""
 
 
 class Holder(Protocol):
-    """A connection that holds a place."""
+    """A connection that counts towards the limit."""
 
     opened_boot_ns: int
     active_boot_ns: int
@@ -31,7 +31,7 @@ class Holder(Protocol):
 
     @property
     def rests(self) -> bool:
-        """Nothing is asked, under way or left to send."""
+        """Whether it has no request in progress, and nothing to receive or send."""
 
     def close(self, reason: str) -> None: ...
 
@@ -40,8 +40,8 @@ C = TypeVar("C", bound=Holder)
 
 
 class Places(Generic[C]):
-    """`connections` are all that hold a place, `count` how many an address has, `silent` those that
-    have not asked anything."""
+    """`connections` are all connections, `count` is their number by address, `silent` are those
+    without a request so far."""
 
     def __init__(
         self,
@@ -54,12 +54,12 @@ class Places(Generic[C]):
         self._boot_ns = boot_ns
         self._looked_ns = -LOOK_EVERY_NS
         self._rested: dict[str, list[C]] = {}
-        """Of each address, the one that has rested for longest last."""
+        """The idle connections of each address; the one that was idle for longest is last."""
         self._hosts: list[str] = []
-        """Of these, the address with the most connections last."""
+        """Their addresses; the one with the most connections is last."""
 
     def make(self, host: str, *, of_any: bool) -> bool:
-        """Close a connection of this address, or else, if `of_any`, of another one."""
+        """Close a connection of this address, or, if `of_any`, of any; False if none may be."""
         now = self._boot_ns()
         found = self._silent_since(host, now - FIRST_WORD_NS)
         if found is None and of_any:
@@ -104,7 +104,7 @@ class Places(Generic[C]):
         self._hosts = sorted(self._rested, key=lambda host: self._count[host])
 
     def _take(self, rested: list[C], now: int) -> C | None:
-        """The one that has rested for longest, if it still does."""
+        """Take the connection that was idle for longest and still is."""
         while rested:
             one = rested.pop()
             if self._has_rested(one, now):

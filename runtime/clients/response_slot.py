@@ -1,4 +1,4 @@
-"""The places of a connection's requests: what their answers wait in."""
+"""The slots of a connection's requests, in which their answers wait."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -9,7 +9,7 @@ from paxos.ids import GroupId
 
 
 class Asking(Protocol):
-    """Who asked (runtime.clients.clients)."""
+    """The client of a request (runtime.clients.clients)."""
 
     connection: Connection
 
@@ -39,7 +39,7 @@ class Asking(Protocol):
 
 
 class ResponseSlot:
-    """One request's place in its connection's queue of answers (a broker.ports.Reply)."""
+    """A request's slot in its connection's queue of answers (a broker.ports.Reply)."""
 
     __slots__ = (
         "answer",
@@ -61,12 +61,12 @@ class ResponseSlot:
         self.answer_bytes = 0
         self.hurry: Callable[[], None] | None = None
         self.refusal = 0
-        """The last that its answer tells of, counted in the connection."""
+        """The number of the last refusal in its answer, counted per connection; 0: none."""
 
     def complete(self, chunks: list[Buffer]) -> None:
         client = self.client
         if client.gone:
-            return  # an answer to nobody
+            return  # the client is gone
         assert not self.done, "a request is answered once"
         self.done = True
         self.answer = chunks

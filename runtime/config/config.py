@@ -1,13 +1,13 @@
-"""The configuration of one node: a frozen value that cannot be wrong (style rule 11).
+"""The configuration of one node: a frozen value that is always valid.
 
-Sources, the later one winning: the defaults below, a TOML file, the environment
-(`EVENKEEL_LEASE__DURATION_MS=5000`), and flags (`--set lease.duration_ms=5000`). Whatever the
-source, a value goes through the same parser and the same checks, and a key nobody knows is an error
-that names the nearest known one: a mistyped limit must not silently be no limit.
+Its sources are the defaults, a TOML file, the environment (`EVENKEEL_LEASE__DURATION_MS=5000`) and
+flags (`--set lease.duration_ms=5000`); a later source overrides an earlier one. Values of all
+sources go through the same parsers and checks. An unknown key is an error that names the nearest
+known one: a mistyped limit must not silently be no limit.
 
-Ranges are checked by the fields, relations inside a section by the section, relations between
-sections by `Config`; so a Config built in a test is checked like one read from a file. A message
-says what is wrong, why it matters and what to do.
+Fields check ranges, sections check relations between their fields, and `Config` checks relations
+between sections; so a Config built in a test is checked like one read from a file. A message says
+what is wrong, why it matters and what to do.
 """
 
 import difflib
@@ -52,9 +52,9 @@ __all__ = [
 ENV_PREFIX: Final = "EVENKEEL_"
 CONFIG_FILE_BYTES_MAX: Final = 64 * 1024
 VALUE_CHARS_MAX: Final = 255
-"""The registry's own limit for hosts, and enough for a path."""
+"""The registry's limit for host names, and enough for a path."""
 CONFIG_LINE_CHARS_MAX: Final = 4096
-"""tomllib's time grows with the square of a dotted key: 30 KB of `a.a.a` took it two seconds."""
+"""tomllib needs quadratic time for a dotted key: two seconds for 30 KB of `a.a.a`."""
 
 
 def _sorted_peers(peers: Mapping[NodeId, Address]) -> Mapping[NodeId, Address]:
@@ -116,7 +116,7 @@ class Config:
 
     @property
     def founders(self) -> tuple[NodeId, ...]:
-        """The nodes of every group's first configuration, ascending."""
+        """The nodes that the cluster began with, ascending."""
         named = self.groups.founders
         return tuple(
             sorted(NodeId(int(node)) for node in named.split(",")) if named else self.peers
@@ -148,12 +148,12 @@ class _Setting(NamedTuple):
     key: str
     raw: object
     source: str
-    """Where it was written, as the operator would name it."""
+    """Where it was set, in words for the operator."""
 
 
 @attrs.define
 class _Loader:
-    """Collects settings from all sources, and every problem on the way: one run shows them all."""
+    """Collects settings from all sources, and all problems, so that one run shows every one."""
 
     problems: list[str] = attrs.Factory(list)
     values: dict[str, dict[str, Any]] = attrs.Factory(lambda: {name: {} for name in SECTIONS})
@@ -168,7 +168,7 @@ class _Loader:
                 self.problems.append(f"{setting.source}: {error}")
 
     def _take_one(self, setting: _Setting) -> None:
-        """Parse one setting into its place; a later source overwrites an earlier one."""
+        """Parse and keep one setting; a later source overrides an earlier one."""
         dotted = f"{setting.section}.{setting.key}"
         if setting.section == "peers":
             if not (setting.key.isascii() and setting.key.isdigit()):
@@ -209,7 +209,7 @@ class _Loader:
         raise ConfigError(self.problems)
 
     def _with_source(self, problem: str) -> str:
-        """Problems begin with the dotted key: say also who set it to that."""
+        """Add where the value was set; problems begin with the dotted key."""
         source = self.sources.get(problem.partition(" = ")[0])
         return problem if source is None else f"{source}: {problem}"
 
@@ -218,7 +218,7 @@ def load(path: Path | None, env: Mapping[str, str], overrides: Sequence[str] = (
     """Read a Config from a file, the environment and `section.key=value` overrides, in that order.
 
     Raises:
-        ConfigError: with every problem there is, one sentence each.
+        ConfigError: with all problems, one sentence each.
     """
     loader = _Loader()
     if path is not None:
@@ -231,7 +231,7 @@ def load(path: Path | None, env: Mapping[str, str], overrides: Sequence[str] = (
 def _parsed(dotted: str, parser: Callable[[object], _T], raw: object) -> _T:
     try:
         if isinstance(raw, str):
-            raw.encode()  # the environment may be of other bytes, which nobody could be told of
+            raw.encode()  # bytes in the environment that are not UTF-8 could not be shown
             if len(raw) > VALUE_CHARS_MAX:
                 raise ValueError(f"a value has at most {VALUE_CHARS_MAX} characters")
         return parser(raw)
@@ -240,7 +240,7 @@ def _parsed(dotted: str, parser: Callable[[object], _T], raw: object) -> _T:
 
 
 def _nearest(word: str, known: Iterable[str], *, prefix: str = "") -> str:
-    """The known word that was probably meant, or the whole choice where nothing is near."""
+    """The known word that was probably meant, or all known words if none is similar."""
     choice = sorted(known)
     near = difflib.get_close_matches(word, choice, n=1, cutoff=0.6)
     if near:
@@ -269,7 +269,7 @@ def _from_file(path: Path, problems: list[str]) -> Iterable[_Setting]:
         return
     for name, table in tables.items():
         if not isinstance(table, dict):
-            problems.append(f"{path}: {name} stands outside a section; put it under a [section]")
+            problems.append(f"{path}: {name} is outside of a section; put it under a [section]")
             continue
         for key, raw in table.items():
             yield _Setting(name, key, raw, str(path))

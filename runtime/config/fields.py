@@ -1,8 +1,8 @@
-"""What a setting of a node's configuration is made of: a parser, a range, a sentence of meaning.
+"""The kinds of settings in a node's configuration: each has a parser, a range and its meaning.
 
-A field refuses a wrong value whoever gives it, a file or a test; the message says what is wrong and
-what was expected. The settings are in `runtime.config.sections`, what must hold between them in
-`runtime.config.config`.
+A field refuses a wrong value from every source, a file or a test; the message says what is wrong
+and what was expected. `runtime.config.sections` has the settings, `runtime.config.config` the
+relations between sections.
 """
 
 import ipaddress
@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import attrs
 
 NAME_LENGTH_MAX: Final = 64
-"""Of clusters and zones; as the registry has it."""
+"""The limit for names of clusters and zones; the registry has the same."""
 
 Check: TypeAlias = Callable[[Any, "attrs.Attribute[Any]", Any], None]
-"""An attrs validator. `Any`: it is given the section half made, and a value of unproved type."""
+"""An attrs validator. `Any`: it gets the unfinished section, and a value of unchecked type."""
 
 
 class ConfigError(ValueError):
@@ -28,7 +28,7 @@ class ConfigError(ValueError):
 
 
 class Address(NamedTuple):
-    """A host and a TCP port, written `host:port`, or `[host]:port` where the host is IPv6."""
+    """A host and a TCP port, written `host:port`, or `[host]:port` for an IPv6 host."""
 
     host: str
     port: int
@@ -47,7 +47,7 @@ class Address(NamedTuple):
 
     @property
     def is_wildcard(self) -> bool:
-        """Whether this listens on every interface: nobody can connect *to* such an address."""
+        """Whether this means every interface: nobody can connect *to* such an address."""
         try:
             return ipaddress.ip_address(self.host).is_unspecified
         except ValueError:
@@ -80,7 +80,7 @@ def parse_text(raw: object) -> str:
 
 
 def parse_node_list(raw: object) -> str:
-    """Node ids as text between commas, or as a TOML array; kept as text."""
+    """Read node ids from comma-separated text or a TOML array; returns text."""
     if isinstance(raw, list):
         raw = ",".join(map(str, raw))
     if isinstance(raw, str):
@@ -98,10 +98,10 @@ def parse_path(raw: object) -> Path:
 
 
 def parse_address(raw: object) -> Address:
-    """Read `host:port`; the port is never 0, since clients and peers must know it.
+    """Read `host:port`; the port is never 0, because clients and peers must know it.
 
     Raises:
-        ValueError: if it is not one.
+        ValueError: it is not an address.
     """
     if isinstance(raw, str):
         host, colon, port = raw.rpartition(":")
@@ -117,8 +117,8 @@ def parse_address(raw: object) -> Address:
 
 
 def _is_host(host: str) -> bool:
-    """Whether the resolver can be asked for it: of some names it does not even say that there is no
-    such host (`a..b`, a label of 64 letters), it raises UnicodeError."""
+    """Whether the resolver accepts this name: for some (`a..b`, a label of 64 letters) it raises
+    UnicodeError instead of saying that there is no such host."""
     if not host.isprintable() or " " in host:
         return False
     try:
@@ -167,7 +167,8 @@ def refuse(section: Any, key: str, value: object, why: str) -> None:  # noqa: AN
 
 
 def int_field(default: int, low: int, high: int, doc: str) -> int:
-    """A whole number of low..high (the return type is what attrs makes of it, as usual)."""
+    """A whole number from `low` to `high`. (The return type is that of the attribute, as for
+    attrs.field.)"""
     meta = {"doc": doc, "parse": parse_int}
     field: int = attrs.field(default=default, validator=in_range(low, high), metadata=meta)
     return field
@@ -198,7 +199,7 @@ def address_field(default: str, doc: str) -> Address:
 
 
 def show(value: object) -> str:
-    """The value as TOML writes it."""
+    """The value in TOML syntax."""
     if isinstance(value, bool):
         return "true" if value else "false"
     try:

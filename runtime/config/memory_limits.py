@@ -1,4 +1,4 @@
-"""Bounds of memory that fit what the operating system lets this process have."""
+"""Memory limits that fit into the memory which the operating system allows this process."""
 
 from typing import Final
 
@@ -10,11 +10,11 @@ from runtime.system.memory import memory_limit
 
 MIB: Final = 1024 * 1024
 OWN_BYTES: Final = 112 * MIB
-"""What a node needs for itself: the interpreter, the code, state machines, buffers of the disk."""
+"""What a node needs for itself: interpreter, code, state machines, disk buffers."""
 
 
 def fit_to_limit(config: Config, journal: Journal) -> Config:
-    """The configuration as far as this process's control group has the memory for it."""
+    """The configuration, with limits lowered to the memory of this process's control group."""
     limit = memory_limit()
     fit = fitted(config, limit)
     if fit is not config:
@@ -30,13 +30,13 @@ def fit_to_limit(config: Config, journal: Journal) -> Config:
 
 
 def fitted(config: Config, limit: int) -> Config:
-    """The same with bounds of memory that fit what the operating system lets this process have; 0
-    for no limit. What a node needs for itself is left out, and what is bounded twice (in the queue
-    of a peer and in the log's) is given half."""
+    """The configuration with memory limits for a process that may have `limit` bytes; 0: no limit.
+    OWN_BYTES are kept free, and data that may be in memory twice (in a peer's queue and in the
+    log's) is allowed half."""
     room = max(limit - OWN_BYTES, limit // 4)
     limits = config.limits
     pending = min(limits.pending_bytes_per_node, room // 4)
-    floor = limits.frame_bytes_max  # smaller, and what is configured could never be sent
+    floor = limits.frame_bytes_max  # with less, a request of the configured size would never fit
     if not limit or room >= 4 * limits.pending_bytes_per_node:
         return config
     fitting = attrs.evolve(

@@ -1,6 +1,6 @@
 """The sections of a node's configuration: every setting, its range, its default, its meaning.
 
-How a configuration is read, and what must hold between sections, is in `runtime.config.config`.
+`runtime.config.config` reads a configuration, and checks the relations between sections.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ MIB: Final = 1024 * KIB
 NODE_ID_MAX: Final = 2**31 - 1
 """Kafka's node ids are int32."""
 ENTRY_OVERHEAD_BYTES: Final = 64 * KIB
-"""What an entry, a WAL record or a peer frame may hold beside the one request it carries."""
+"""What an entry, a log record or a peer frame may contain besides the one request in it."""
 DAY_MS: Final = 24 * 3600 * 1000
 
 
@@ -52,7 +52,7 @@ class NodeSection:
     )
     data_dir: Path = attrs.field(
         validator=attrs.validators.instance_of(Path),
-        metadata={"doc": "where this node alone keeps its log", "parse": parse_path},
+        metadata={"doc": "this node's data directory; no other may use it", "parse": parse_path},
     )
     zone: str = attrs.field(
         default="",
@@ -94,8 +94,8 @@ class ListenSection:
             seen[address] = key
         if not self.http.is_loopback:
             why = (
-                "whoever reaches this address may move masters and pause the balancer, without a "
-                "password; use a loopback address (127.0.0.1) and a proxy in front of it"
+                "everyone who reaches this address can move masters and pause the balancer without "
+                "a password; use a loopback address (127.0.0.1) and a proxy in front of it"
             )
             refuse(self, "http", self.http, why)
         origin = urlsplit(self.http_origin)
@@ -104,11 +104,11 @@ class ListenSection:
             or not origin.hostname
             or self.http_origin != f"{origin.scheme}://{origin.netloc}".lower()
         ):
-            why = "expected a scheme and a host as browsers say it: https://bus.example.com"
+            why = "expected a scheme and a host as browsers send them: https://bus.example.com"
             refuse(self, "http_origin", self.http_origin, why)
         if self.kafka.is_wildcard and self.advertised_kafka is None:
             why = (
-                "clients are told this address and cannot connect to it; "
+                "clients cannot connect to this address; "
                 "set listen.advertised_kafka to an address that clients can reach"
             )
             refuse(self, "kafka", self.kafka, why)
@@ -135,10 +135,10 @@ def _check_founders(section: Any, _field: object, founders: str) -> None:  # noq
 class GroupsSection:
     SECTION: ClassVar = "groups"
     count: int = int_field(
-        12, 1, 1024, "Paxos groups for data; group 0, the registry, comes on top"
+        12, 1, 1024, "Paxos groups for data; group 0, the registry, is additional"
     )
     replicas: int = int_field(
-        3, 1, REPLICAS_MAX, "how many nodes keep each Paxos group, of those the cluster began with"
+        3, 1, REPLICAS_MAX, "nodes that have each Paxos group, at first chosen from the founders"
     )
     founders: str = attrs.field(
         default="",
@@ -152,7 +152,8 @@ class GroupsSection:
 
 @attrs.frozen(kw_only=True)
 class LeaseSection:
-    """protocol.md, timers: the holder stops a margin before the expiry, others start one after."""
+    """The holder stops a margin before the expiry, others start a margin after it (protocol.md,
+    timers)."""
 
     SECTION: ClassVar = "lease"
     duration_ms: int = int_field(
@@ -160,7 +161,7 @@ class LeaseSection:
     )
     renew_every_ms: int = int_field(1000, 10, DAY_MS, "how often a master renews")
     clock_margin_ms: int = int_field(
-        200, 1, 60_000, "the most a node's clock may be off the true time"
+        200, 1, 60_000, "how far a node's clock may be off the true time, at most"
     )
 
     def __attrs_post_init__(self) -> None:
@@ -174,7 +175,7 @@ class LeaseSection:
             refuse(self, "duration_ms", self.duration_ms, why)
         if self.renew_every_ms <= 2 * self.clock_margin_ms:
             why = (
-                "two renewals must differ by more than two clocks may "
+                "the time between two renewals must exceed the difference between two clocks "
                 f"(2 * clock_margin_ms = {2 * self.clock_margin_ms} ms), or a renewal may shorten "
                 f"the lease (R15); raise lease.renew_every_ms above {2 * self.clock_margin_ms}"
             )
@@ -200,7 +201,7 @@ class PaxosSection:
         1, 0, 3, "group commit: how long answered clients have to ask again, at least; 0: off"
     )
     retransmit_ms: int = int_field(400, 5, 60_000, "when an unanswered message is sent again")
-    drain_ms: int = int_field(200, 1, 60_000, "how long a steal may wait for the window to empty")
+    drain_ms: int = int_field(200, 1, 60_000, "how long a steal may wait for an empty window")
     steal_settle_ms: int = int_field(
         500, 10, 60_000, "after this a Steal with an unknown outcome is closed"
     )
@@ -214,7 +215,7 @@ class PaxosSection:
     def __attrs_post_init__(self) -> None:
         if self.election_backoff_ms_min >= self.election_backoff_ms_max:
             why = (
-                "the wait is drawn between min and max so that two candidates do not meet for "
+                "the wait is drawn between min and max so that two candidates do not collide for "
                 "ever; raise paxos.election_backoff_ms_max above "
                 f"{self.election_backoff_ms_min} (paxos.election_backoff_ms_min)"
             )
@@ -242,7 +243,7 @@ class StorageSection:
         64 * MIB, 0, 1 << 50, "with less free space, clients' writes get a retriable error"
     )
     reserve_bytes: int = int_field(
-        32 * MIB, 0, 1 << 40, "held back in a file, for elections while the disk is full"
+        32 * MIB, 0, 1 << 40, "reserved in a file, for elections while the disk is full"
     )
     scrub_bytes_per_s: int = int_field(
         8 * MIB, 0, 1 << 40, "how fast cold data is read again to find damage; 0: never"
@@ -292,7 +293,7 @@ class StorageSection:
             refuse(self, "data_bytes_max", self.data_bytes_max, why)
 
     retention_check_ms: int = int_field(
-        10_000, 10, DAY_MS, "how often masters look for records that are too old or too many"
+        10_000, 10, DAY_MS, "how often masters look for records that retention removes"
     )
 
 
@@ -312,9 +313,7 @@ class BalancerSection:
     mute_ms: int = int_field(
         5000, 0, DAY_MS, "a Paxos group whose steal failed is left alone for this long"
     )
-    dead_after_ms: int = int_field(
-        15_000, 100, DAY_MS, "a node gone for longer loses its Paxos groups"
-    )
+    dead_after_ms: int = int_field(15_000, 100, DAY_MS, "a node away for longer loses its masters")
     replace_after_s: int = int_field(
         600, 1, 365 * 24 * 3600, "if a node is gone for longer, its data is copied to others"
     )
@@ -339,7 +338,7 @@ class BalancerSection:
     def __attrs_post_init__(self) -> None:
         if self.token_ms <= self.steal_deadline_ms:
             why = (
-                "the right to steal must outlive the steal, or two go on at once; raise it above "
+                "the right to steal must outlive the steal, or two may overlap; raise it above "
                 f"balancer.steal_deadline_ms = {self.steal_deadline_ms}"
             )
             refuse(self, "token_ms", self.token_ms, why)
@@ -390,7 +389,7 @@ class BrokerSection:
     def __attrs_post_init__(self) -> None:
         low, high = self.group_session_timeout_ms_min, self.group_session_timeout_ms_max
         if low > high:
-            why = f"no session timeout would be legal; raise it to {low} or more"
+            why = f"no session timeout would be valid; raise it to {low} or more"
             refuse(self, "group_session_timeout_ms_max", high, why)
 
 
@@ -406,16 +405,16 @@ class LimitsSection:
     )
     frame_bytes_max: int = int_field(
         16 * MIB,
-        2 * MIB,  # Java's default is 1 MiB a request, librdkafka's 1 MB a batch; neither asks first
+        2 * MIB,  # defaults: Java 1 MiB per request, librdkafka 1 MB per batch; neither asks first
         ENTRY_BYTES_MAX - ENTRY_OVERHEAD_BYTES,
-        "a larger request is refused (MESSAGE_TOO_LARGE); what clients send by default must fit "
-        "it, and it must fit one entry of the log",
+        "a larger request is refused (MESSAGE_TOO_LARGE); at least what clients send by default, "
+        "and at most what fits into one entry of the log",
     )
     pending_bytes_per_group: int = int_field(
         32 * MIB,
         64 * KIB,
         1 << 40,
-        "produced and not yet chosen; above it, and above 4 MiB, sockets are not read",
+        "data produced and not yet chosen; above it, and above 4 MiB, sockets are not read",
     )
     pending_bytes_per_node: int = int_field(
         128 * MIB, 64 * KIB, 1 << 40, "all requests in progress, from their first byte on"
@@ -423,7 +422,7 @@ class LimitsSection:
     answer_bytes_per_node: int = int_field(
         128 * MIB, 1 * MIB, 1 << 40, "answers that clients have not read yet"
     )
-    peer_queue_bytes: int = int_field(64 * MIB, 64 * KIB, 1 << 40, "waiting to be sent to one peer")
+    peer_queue_bytes: int = int_field(64 * MIB, 64 * KIB, 1 << 40, "data waiting for one peer")
     tail_bytes: int = int_field(32 * MIB, 0, 1 << 40, "newest data kept in memory for consumers")
     fetch_bytes_max: int = int_field(16 * MIB, 64 * KIB, 1024 * MIB, "one answer to one consumer")
     idle_connection_s: int = int_field(600, 1, 7 * 24 * 3600, "a silent connection is closed")
@@ -432,7 +431,7 @@ class LimitsSection:
         at_least = (
             ("connections_max", "connections_per_ip_max", "one address alone may use that many"),
             ("pending_bytes_per_group", "frame_bytes_max", "one request must fit"),
-            ("pending_bytes_per_node", "pending_bytes_per_group", "one full group must fit"),
+            ("pending_bytes_per_node", "pending_bytes_per_group", "one full Paxos group must fit"),
             ("peer_queue_bytes", "frame_bytes_max", "the entry of one request must fit"),
         )
         for key, floor_key, because in at_least:

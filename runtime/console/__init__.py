@@ -1,3 +1,3 @@
-"""The web console: what nodes tell each other for it (`messages.py`), the picture made of that, and
-those who watch. Its static files are in dashboards/console/.
+"""The web console: messages between nodes for it (`messages.py`), the picture of the cluster made
+from them, and its watchers. The static files are in dashboards/console/.
 """

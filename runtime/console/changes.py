@@ -1,8 +1,8 @@
-"""What has changed between two pictures, and server-sent events to say so.
+"""Changes between two pictures, and server-sent events for them.
 
-A picture is a dict of sections. A section that is a dict is compared by key, any other is told anew
-as a whole. `samples` only grow: what is told is their tail. A change is applied by dashboards/
-console/live.js, and by `applied` here, which says what it means.
+A picture is a dict of sections. A section that is a dict is compared by key; any other is sent
+again as a whole. `samples` only grow: only their tail is sent. dashboards/console/live.js applies
+changes; `applied` here defines their meaning.
 """
 
 import json
@@ -17,9 +17,9 @@ EVENT_STREAM: Final = "text/event-stream"
 
 
 def difference(before: Sections, after: Sections) -> dict[str, Any]:
-    """Section -> {"=": value}, or {"+": {key: value}, "-": [keys]}; without those that are equal.
+    """Changed section -> {"=": value}, or {"+": {key: value}, "-": [keys]}.
 
-    A section that is missing in `after` has not been looked at: it stays.
+    A section that is missing in `after` was not updated: it stays.
     """
     changes: dict[str, Any] = {}
     for name, value in after.items():
@@ -50,6 +50,6 @@ def applied(before: Sections, changes: Sections) -> dict[str, Any]:
 
 
 def event(name: str, value: object) -> bytes:
-    """One server-sent event. JSON has no line ends of its own, so that one line is enough."""
+    """One server-sent event. JSON without line breaks fits into one data line."""
     data = json.dumps(value, separators=(",", ":"))
     return f"event: {name}\ndata: {data}\n\n".encode()

@@ -1,8 +1,8 @@
-"""The whole cluster as the console shows it: sections of JSON, made of what this node knows and of
-what the others have told (runtime.console.reports).
+"""The whole cluster as the console shows it: sections of JSON, from this node's own knowledge and
+from the reports of the others (runtime.console.reports).
 
-Who is master of a group this node knows in any case, by its own replica or by the master's word
-(runtime.membership.masters): so a node that does not answer costs nothing but certainty.
+This node knows the master of every group, from its own replica or from the master's claim
+(runtime.membership.masters): if a node does not answer, only the certainty is lost.
 """
 
 from collections.abc import Mapping
@@ -51,8 +51,8 @@ class ClusterView:
         self._reports, self._cluster_id = book, cluster_id
 
     async def quick(self, now: Now) -> Sections:
-        """What may change every second. Others get their turn in between: with hundreds of groups
-        each half takes milliseconds."""
+        """Sections that may change every second. Other tasks run in between: with hundreds of
+        groups each half takes milliseconds."""
         status = balancer_status(self._loop, self._planner, now)
         await trio.lowlevel.checkpoint()
         me = self._engine.multi.me
@@ -74,7 +74,7 @@ class ClusterView:
         }
 
     def slow(self, now: Now) -> Sections:
-        """What is told every few seconds."""
+        """Sections that are updated every few seconds."""
         return {
             "topics": self._topics(now),
             "topics_count": len(self._loop.registry.topics),
@@ -134,7 +134,7 @@ class ClusterView:
         return rows
 
     def _lease(self, group: GroupId, now: Now) -> int:
-        """Tenths of a second that are left, as far as this node knows; NO_LEASE without any."""
+        """Tenths of a second that are left of a lease, as far as this node knows; or NO_LEASE."""
         replica, heard = self._engine.multi.replicas.get(group), self._engine.elsewhere
         told = heard.of(group, now)
         if replica is not None and (told is None or told.lease_ver <= replica.lease.ver):
@@ -148,9 +148,9 @@ class ClusterView:
     # -- topics and consumer groups -----------------------------------------------------------
 
     def _topics(self, now: Now) -> dict[str, Any]:
-        """The largest ones: name -> partitions, copies, records, bytes, records and bytes a second.
+        """The largest topics: partitions, copies, records, bytes, records and bytes per second.
 
-        Numbers are null where no node has told of the topic yet.
+        A number is null if no node has reported the topic yet.
         """
         registry, held = self._loop.registry, self._reports.held(now)
         names = sorted(
@@ -180,10 +180,10 @@ class ClusterView:
             rows[name] = [one.state, one.kind, one.members, lag, unknown, node, topics[:20]]
         return rows
 
-    # -- one of them --------------------------------------------------------------------------
+    # -- one topic, one consumer group --------------------------------------------------------
 
     def topic(self, name: str) -> dict[str, Any] | None:
-        """Every partition of a topic: group, master, first and next offset. None: there is none."""
+        """A topic's partitions: group, master, first and next offset. None: no such topic."""
         topic = self._loop.registry.topics.get(name)
         if topic is None:
             return None
@@ -198,7 +198,7 @@ class ClusterView:
         return {"name": name, "partitions": partitions, "configs": configs}
 
     def consumer_group(self, name: str, now: Now) -> dict[str, Any] | None:
-        """What a consumer group has read of each partition. None: nobody has told of it."""
+        """A consumer group's offsets by partition. None: no node has reported the group."""
         found = self._reports.consumers(now).get(name)
         if found is None:
             return None
@@ -224,7 +224,7 @@ class ClusterView:
 
 
 def _told(state: State | None) -> dict[str, Any]:
-    """What a node said of itself; `answers` is false where it did not."""
+    """A node's own report; `answers` is false if there is none."""
     if state is None:
         return {"answers": False}
     return {

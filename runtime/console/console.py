@@ -1,8 +1,7 @@
-"""The console of one node: its pages, the live picture behind them, and the talk between nodes.
+"""The console of one node: its pages, the live picture, and the messages between nodes.
 
-GET /console/ and the files beside it come from dashboards/console; GET /console/events is the
-picture, live. What the page's buttons do is what the command line does: the routes of
-runtime.admin.balancer.
+GET /console/ and its other files come from dashboards/console; GET /console/events streams the
+picture. The page's buttons use the same routes as the command line (runtime.admin.balancer).
 """
 
 from collections.abc import Callable, Mapping
@@ -37,16 +36,16 @@ from runtime.http.server import Answer, BadRequest, Route, Stream, json_answer
 from runtime.peers.peers import Peers
 
 DATA_EVERY: Final = 3
-"""Data is asked for, and shown, with every so manyeth picture."""
+"""Data is requested, and shown, with every third picture."""
 FIRST_ANSWERS_S: Final = 0.15
-"""The first picture waits so long for what the others say."""
+"""How long the first picture waits for the others' answers."""
 DATA_KEPT_S: Final = 2.0
-"""Who asks sooner gets the same data again."""
-NOT_TOLD: Final = f"nobody has told of it: it is new, has gone, or there are over {PARTITIONS_MAX}"
+"""A request within this time gets the same data again."""
+NOT_TOLD: Final = f"no node has reported it: it is new or deleted, or over {PARTITIONS_MAX} exist"
 
 
 class Console:
-    """`wake` ends a round of the engine, after something was said from outside it."""
+    """`wake` ends a round of the engine, after sending from outside of the data plane."""
 
     def __init__(
         self,
@@ -82,7 +81,7 @@ class Console:
         self._on_bug = on_bug
         self._rendered = 0
         self._shown_to: dict[NodeId, int] = {}
-        """The second of the last sample of each node that watchers have."""
+        """The second of each node's last sample that watchers have."""
         self._data_wanted = trio.Event()
         self._data_asked: dict[NodeId, None] = {}
         self._data: tuple[Data, float] | None = None
@@ -91,7 +90,7 @@ class Console:
     # -- life ---------------------------------------------------------------------------------
 
     def tick(self, now: Now) -> None:
-        """Once a second."""
+        """Called once a second."""
         self._recent_traffic.tick(now)
 
     def masters_changed(self) -> None:
@@ -102,10 +101,10 @@ class Console:
             nursery.start_soon(self.hub.run)
             nursery.start_soon(self._tell_data)
 
-    # -- what other nodes ask and say ---------------------------------------------------------
+    # -- messages between nodes ---------------------------------------------------------------
 
     def _on_frame(self, node: NodeId, body: memoryview) -> None:
-        """Raises PeerError for what no node says."""
+        """Handle a CONSOLE frame. Raises PeerError if it is malformed."""
         said = decode(body)
         now = self._engine.now()
         if isinstance(said, State):
@@ -119,14 +118,14 @@ class Console:
             self._data_wanted.set()
 
     async def _tell_data(self) -> None:
-        """Walk over the data when somebody wants it, and tell all who do."""
+        """Collect the data when a node wants it, and send it to all that do."""
         while True:
             await self._data_wanted.wait()
             self._data_wanted = trio.Event()
             try:
                 if self._data is None or trio.current_time() - self._data[1] > DATA_KEPT_S:
                     self._data = await self._local_report.data(), trio.current_time()
-            except Exception as error:  # noqa: BLE001  told with its traceback; the node goes on
+            except Exception as error:  # noqa: BLE001  logged with its traceback; the node goes on
                 self._on_bug("console", error)
                 continue
             asked, self._data_asked = self._data_asked, {}
@@ -138,7 +137,7 @@ class Console:
             self._wake()
 
     def _ask(self, what: What) -> None:
-        """Ask everybody, this node included; who is gone does not answer, and nobody waits."""
+        """Ask all nodes, including this one; nothing waits for nodes that do not answer."""
         me, now = self._engine.multi.me, self._engine.now()
         if what == What.STATE:
             self._reports.hear_state(me, self._local_report.state(self._reports.known_to(me)), now)
@@ -181,7 +180,7 @@ class Console:
         return news
 
     def _samples(self) -> dict[str, list[Sample]]:
-        """As far as watchers have them: what comes later they are told with a change."""
+        """The samples that watchers have; later ones are sent with a change."""
         return {
             str(node): [one for one in self._reports.samples(node) if one.second <= shown_to]
             for node, shown_to in self._shown_to.items()
@@ -209,16 +208,16 @@ class Console:
         try:
             watch = self.hub.admit()
         except TooMany:
-            return json_answer({"error": "too many watch already: close other consoles"}, 503)
+            return json_answer({"error": "too many watchers: close other consoles"}, 503)
         return Stream(EVENT_STREAM, watch, (("X-Accel-Buffering", "no"),))
 
     async def topic(self, query: Any) -> Answer:  # noqa: ANN401
-        """?name=TOPIC: each of its partitions."""
+        """?name=TOPIC: its partitions."""
         found = self._view.topic(_name(query))
         return json_answer({"error": NOT_TOLD}, 404) if found is None else json_answer(found)
 
     async def consumers(self, query: Any) -> Answer:  # noqa: ANN401
-        """?name=GROUP: what a consumer group has read of each partition."""
+        """?name=GROUP: a consumer group's offsets by partition."""
         found = self._view.consumer_group(_name(query), self._engine.now())
         return json_answer({"error": NOT_TOLD}, 404) if found is None else json_answer(found)
 

@@ -1,10 +1,10 @@
-"""Who watches the cluster through this node, and the loop that makes them see it.
+"""The watchers of the cluster on this node, and the loop that makes pictures for them.
 
-There is one loop for all watchers, and it runs while there are any: it asks the other nodes, makes
-a picture once a second (sooner when a group has got another master), and says what has changed.
-Every watcher gets the same bytes. One that has just come, or could not keep up, gets the whole
-picture instead of changes; one that does not take a piece in time is cut off (runtime.http.server).
-So a slow watcher holds one piece and nothing queues.
+There is one loop for all watchers, which runs while there are any: it asks the other nodes, makes a
+picture once a second (sooner if a group has a new master), and sends the changes. Every watcher
+gets the same bytes. One that is new, or could not keep up, gets the whole picture instead of
+changes; one that does not read in time is disconnected (runtime.http.server). So a slow watcher
+needs memory for one piece, and there is no queue.
 """
 
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ from runtime.http.server import Send
 WATCHERS_MAX: Final = 16
 EVERY_S: Final = 1.0
 SOONEST_S: Final = 0.2
-"""Two pictures are at least so far apart, whatever happens."""
+"""The shortest time between two pictures."""
 HEARTBEAT_S: Final = 10.0
 AFTER_BUG_S: Final = 5.0
 GOODBYE_S: Final = 0.5
@@ -29,7 +29,7 @@ Sections = dict[str, Any]
 
 @attrs.define(eq=False)
 class _Frame:
-    """One picture: what changed since the one before, and all of it for whoever needs that."""
+    """One picture: the change since the last one, and the whole, for watchers that need it."""
 
     number: int
     change: bytes
@@ -48,12 +48,12 @@ class _Frame:
 class Source:
     """Where pictures come from.
 
-    `begin` is called when the first watcher comes, and `end` when the last one has gone.
+    `begin` is called when the first watcher comes, and `end` when the last one is gone.
     """
 
     begin: Callable[[], Awaitable[None]]
     render: Callable[[Sections], Awaitable[Sections]]
-    """The sections as they are now; those that were not looked at are taken over."""
+    """The current sections; those that are not updated are taken over."""
     news: Callable[[], Any]
     """The samples since the last call."""
     samples: Callable[[], Any]
@@ -62,7 +62,7 @@ class Source:
 
 
 class TooMany(Exception):
-    """WATCHERS_MAX of them are there already."""
+    """There are WATCHERS_MAX watchers already."""
 
 
 class Hub:
@@ -76,15 +76,15 @@ class Hub:
         self._frame: _Frame | None = None
         self._next = trio.Event()
         self.frames = 0
-        """Made so far: nothing is made while nobody watches."""
+        """Pictures made so far; none are made without watchers."""
 
     # -- watchers -----------------------------------------------------------------------------
 
     def admit(self) -> Callable[[Send], Awaitable[None]]:
-        """A place for one more watcher, who has it while he is being sent to.
+        """Admit one more watcher, for as long as the returned function sends to it.
 
         Raises:
-            TooMany: there is none.
+            TooMany: there are too many.
         """
         if self.watchers >= WATCHERS_MAX or self.closed:
             raise TooMany
@@ -114,7 +114,7 @@ class Hub:
                 self._gone.set()
 
     async def close(self) -> None:
-        """The node stops: watchers are told so, as far as they read."""
+        """Tell watchers that the node stops; waits for them for at most GOODBYE_S."""
         self.closed = True
         self._next.set()
         with trio.move_on_after(GOODBYE_S):
@@ -125,7 +125,7 @@ class Hub:
     # -- pictures -----------------------------------------------------------------------------
 
     def hurry(self) -> None:
-        """Something that people look at has changed: do not wait for the next second."""
+        """Make the next picture soon, because something important has changed."""
         if self.watchers:
             self._hurry.set()
 
@@ -136,7 +136,7 @@ class Hub:
                 await self._watched.wait()
             try:
                 await self._show()
-            except Exception as error:  # noqa: BLE001  told with its traceback; the node goes on
+            except Exception as error:  # noqa: BLE001  logged with its traceback; the node goes on
                 self._on_bug("console", error)
                 await trio.sleep(AFTER_BUG_S)
             finally:
@@ -149,7 +149,7 @@ class Hub:
         while self.watchers and not self.closed:
             self._hurry = trio.Event()
             after = await self._source.render(sections)
-            self.frames += 1  # never used twice: who saw the last one of another loop goes on
+            self.frames += 1  # never reused: a watcher may have seen the last one of another loop
             change: Sections = {"number": self.frames, "change": difference(sections, after)}
             news = self._source.news()
             if news:

@@ -1,7 +1,7 @@
-"""What this node says of itself to whoever shows the cluster: another node, or itself.
+"""This node's reports for the console, on this node or on another.
 
-The state is a look at the groups it acts for. The data is a walk over everything it is master of;
-it goes on in small pieces, so that nothing else waits for it.
+The *state* includes the groups that this node acts for. The *data* covers everything that it is
+master of; it is collected in small steps, so that nothing else waits for it.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,12 +37,12 @@ from runtime.engine.engine import Engine
 from runtime.metrics.status import VERSION, rss_bytes
 
 PIECE: Final = 500
-"""Partitions or offsets that are looked at before others get their turn: well below 1 ms."""
+"""Partitions or offsets per step, before other tasks run: well below 1 ms."""
 
 
 @attrs.define(eq=False)
 class _Walk:
-    """How much has been told; a walk begins anew where the other nodes may go on."""
+    """How much has been collected so far; limits a report, and pauses after each PIECE."""
 
     partitions: int = 0
     offsets: int = 0
@@ -58,7 +58,7 @@ class _Walk:
 
 
 class LocalReport:
-    """`not_ready` as in GET /readyz, `connections`: how many clients there are."""
+    """`not_ready` as in GET /readyz; `connections` returns the number of clients."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class LocalReport:
         return tuple(topics.values())
 
     def _held(self) -> tuple[Held, ...]:
-        """As of the last pass over all partitions (broker.lifecycle.retention)."""
+        """Sizes of the last pass over all partitions (broker.lifecycle.retention)."""
         retention = self._broker.retention
         sizes = sorted(retention.sizes.items(), key=lambda one: one[1].bytes, reverse=True)
         held = []
@@ -153,7 +153,7 @@ class LocalReport:
         return tuple(held)
 
     def _listed(self, group: GroupId) -> tuple[ListedGroup, ...]:
-        """What the coordinator answers at once; while it is suspended, nothing."""
+        """The coordinator's consumer groups; none while it is suspended."""
         answers: list[Response] = []
         self._broker.consumer_groups.ask(group, ListGroups(), answers.append)
         for answer in answers:
@@ -165,7 +165,7 @@ class LocalReport:
 def _consumers(
     group: GroupId, listed: ListedGroup, machine: GroupMachine, walk: _Walk
 ) -> Consumers | None:
-    """None where there is no room for it any more, or where it has gone meanwhile."""
+    """A consumer group's report; None if the report has no room for it."""
     if walk.consumers >= CONSUMERS_MAX:
         walk.cut = True
         return None

@@ -1,13 +1,13 @@
-"""What nodes tell each other so that one of them can show the whole cluster (frame CONSOLE).
+"""Messages with which one node collects reports of all others, to show the cluster (frame CONSOLE).
 
-A browser talks to the node its page came from and to no other, and the HTTP ports of other machines
-are on their loopback. So while somebody watches, that node asks the others over the peer links, and
-they answer with what only they know: *state* every second (which groups they act for, how they are,
-their last samples of traffic), *data* every few (ends of partitions, consumer groups). Nobody is
-asked while nobody watches, an answer may be lost, and everything in it is bounded.
+A browser only talks to the node that its page came from, and the HTTP ports of other machines are
+on their loopback. So while there are watchers, that node asks the others over the peer links, and
+they answer with what only they know: *state* every second (the groups they act for, their health,
+their last samples of traffic), *data* every few seconds (ends of partitions, consumer groups).
+Without watchers nothing is asked, an answer may be lost, and everything in it is limited.
 
-Frame: u8 question or answer, u8 which; a question has the second of the last sample that is known
-(u64), an answer is JSON.
+Frame: u8 ask or tell, u8 state or data; an ask has the second of the last known sample (u64), a
+tell is JSON.
 """
 
 import json
@@ -25,13 +25,13 @@ ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
 NUMBER_MAX: Final = 2**62
 TEXT_CHARS_MAX: Final = 1024
 SAMPLES_MAX: Final = 300
-"""One a second: five minutes."""
+"""One per second: five minutes."""
 PARTITIONS_MAX: Final = 10_000
 OFFSETS_MAX: Final = 10_000
 TOPICS_MAX: Final = 10_000
 CONSUMERS_MAX: Final = 500
 CLIENTS_MAX: Final = 20
-"""Of each consumer group; the others are only counted."""
+"""The clients shown of each consumer group; the others are only counted."""
 
 T = TypeVar("T")
 
@@ -75,18 +75,18 @@ class Acting(NamedTuple):
     lease_left_ms: int
     epoch: int
     behind: int
-    """Slots that the member has still to apply that is furthest behind."""
+    """How many slots the slowest member still has to apply."""
 
 
 @attrs.frozen(kw_only=True)
 class State:
-    """How a node is."""
+    """A node's report about itself."""
 
     incarnation: int
     second: int
-    """Of its boot clock, when it said this."""
+    """The second of its boot clock at the time of this report."""
     not_ready: str
-    """Why it should not be sent clients, or ""."""
+    """Why clients should not be sent to it, or ""."""
     version: str
     durability: str
     uptime_s: int
@@ -109,7 +109,7 @@ class Ends(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What the node keeps of a topic, and how fast that grows; -1: not known yet."""
+    """The bytes that the node has of a topic, and their growth per second; -1: not known yet."""
 
     topic: str
     bytes: int
@@ -142,7 +142,7 @@ class Data:
     held: tuple[Held, ...] = ()
     consumers: tuple[Consumers, ...] = ()
     cut: int = 0
-    """1: there is more than is told."""
+    """1: the report is not complete."""
 
 
 # -- encoding -------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def _fields(value: Any) -> dict[str, Any]:  # noqa: ANN401 # an attrs class
 
 
 def decode(body: memoryview) -> Ask | State | Data:
-    """Raises PeerError for what no node says."""
+    """Decode a CONSOLE frame. Raises PeerError if it is malformed."""
     if not _HEAD.size <= len(body) <= _HEAD.size + ANSWER_BYTES_MAX:
         raise PeerError(f"{len(body)} bytes about the console")
     op, what = _HEAD.unpack_from(body)
@@ -234,7 +234,7 @@ def _committed(row: Any) -> Committed:  # noqa: ANN401
 
 def _rows(value: Any, most: int, make: Callable[[Any], T]) -> tuple[T, ...]:  # noqa: ANN401
     if not isinstance(value, list) or len(value) > most:
-        raise ValueError("no list, or too long")
+        raise ValueError("not a list, or too long")
     return tuple(map(make, value))
 
 
@@ -246,17 +246,17 @@ def _columns(value: list[Any], count: int, most: int) -> list[list[int]]:
 
 def _exactly(row: Any, count: int) -> list[int]:  # noqa: ANN401
     if not isinstance(row, list) or len(row) != count:
-        raise ValueError(f"a row of not {count}")
+        raise ValueError(f"not a row of {count}")
     return [_number(one) for one in row]
 
 
 def _number(value: Any, least: int = 0) -> int:  # noqa: ANN401
     if type(value) is not int or not least <= value <= NUMBER_MAX:
-        raise ValueError("no number")
+        raise ValueError("not a number")
     return value
 
 
 def _text(value: Any, most: int = TEXT_CHARS_MAX) -> str:  # noqa: ANN401
     if not isinstance(value, str) or len(value) > most:
-        raise ValueError("no text")
+        raise ValueError("not a text")
     return value

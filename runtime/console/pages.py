@@ -1,6 +1,6 @@
-"""The console's static files: read once, served with their hash, and nothing else of the disk.
+"""The console's static files: read once at the start, and served with their hash.
 
-They are what is in the repository: nothing is built, and nothing comes from elsewhere.
+They are files of the repository: nothing is built, and nothing is loaded from other sites.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ PREFIX: Final = "/console/"
 
 
 def pages(folder: Path = FOLDER) -> dict[tuple[str, str], Route]:
-    """A route for each file; /console/ is the page itself, and whoever asks for / is sent there."""
+    """A route for each file; /console/ is the page itself, and / redirects there."""
     routes: dict[tuple[str, str], Route] = {}
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         kind = TYPES.get(path.suffix)

@@ -1,6 +1,6 @@
-"""What clients did here in each of the last seconds, so that charts have a past when they open.
+"""The traffic of clients on this node in each of the last seconds, so that new charts have a past.
 
-One row a second, whether somebody watches or not: a handful of subtractions.
+One sample per second, with or without watchers: that is only a few subtractions.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ class RecentTraffic:
         self._counts = (0, 0, 0, 0)
 
     def tick(self, now: Now) -> None:
-        """Call it about once a second: a sample is a rate, by the time that has really passed."""
+        """Call it about once a second: a sample is a rate over the time that has really passed."""
         one = self._statistics
         counts = (one.produce_requests, one.fetch_requests, one.produce_bytes, one.fetch_bytes)
         elapsed_ns = now.boot_ns - self._boot_ns

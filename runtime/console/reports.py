@@ -1,7 +1,7 @@
-"""What the nodes have told for the console, this one included, put together by the one that asked.
+"""The reports of all nodes for the console, put together by the node that shows them.
 
-A node is believed for as long as its answers keep coming; a chart keeps what it knew. Everything is
-forgotten when nobody watches any more.
+A node's report counts as long as its answers keep coming; charts keep old samples. Everything is
+dropped when the last watcher is gone.
 """
 
 from collections import deque
@@ -15,10 +15,10 @@ from runtime.console.messages import SAMPLES_MAX, Acting, Consumers, Data, Sampl
 from runtime.console.recent_traffic import SECOND_NS
 
 BELIEVED_NS: Final = 4_000 * MS
-"""Answers come every second: who has missed three says nothing any more."""
+"""Answers come every second: a report is outdated after three were missed."""
 DATA_BELIEVED_NS: Final = 30_000 * MS
 TOPICS_SHOWN_MAX: Final = 300
-"""The largest ones; others are found by their name."""
+"""The largest topics; others are found by name."""
 
 
 class Partition(NamedTuple):
@@ -29,13 +29,13 @@ class Partition(NamedTuple):
 
 @attrs.define(eq=False)
 class _Series:
-    """Samples of one node by our own seconds: two machines' boot clocks have nothing in common."""
+    """Samples of one node by our own seconds: boot clocks of two machines are unrelated."""
 
     incarnation: int
     ahead_s: int
     """Our clock minus the node's."""
     known_to: int = 0
-    """The last second it told of, by its own clock."""
+    """The last second that it has reported, by its own clock."""
     samples: deque[Sample] = attrs.Factory(lambda: deque(maxlen=SAMPLES_MAX))
 
     def add(self, state: State, now_s: int) -> None:
@@ -69,7 +69,7 @@ class ClusterReports:
         self.records_per_s: dict[str, float] = {}
 
     def clear(self) -> None:
-        """Nobody watches any more."""
+        """Drop everything: the last watcher is gone."""
         self._told.clear()
         self._have.clear()
         self._series.clear()
@@ -89,12 +89,12 @@ class ClusterReports:
         self._have[node] = _Have(data, now.boot_ns)
 
     def known_to(self, node: NodeId) -> int:
-        """Up to which second of its own the node's samples are known."""
+        """The second, by the node's own clock, up to which its samples are known."""
         series = self._series.get(node)
         return 0 if series is None else series.known_to
 
     def state(self, node: NodeId, now: Now) -> State | None:
-        """What the node says of itself, if it has said anything lately."""
+        """The node's last report about itself, unless it is outdated."""
         told = self._told.get(node)
         return None if told is None or now.boot_ns - told.boot_ns > BELIEVED_NS else told.state
 
@@ -103,7 +103,7 @@ class ClusterReports:
         return () if series is None else tuple(series.samples)
 
     def acting(self, now: Now) -> dict[GroupId, tuple[NodeId, Acting]]:
-        """Who says of itself that it is master; of two that do so the one of the later epoch."""
+        """The node that says it acts for each group; if two do, the one with the later epoch."""
         found: dict[GroupId, tuple[NodeId, Acting]] = {}
         for node in sorted(self._told):
             state = self.state(node, now)
@@ -121,14 +121,14 @@ class ClusterReports:
                 yield node, have.data
 
     def add_up(self, now: Now) -> None:
-        """Put the partitions together, and see how far they have come since the last time."""
+        """Merge the partitions of all nodes, and compute their rates since the last call."""
         partitions: dict[str, dict[int, Partition]] = {}
         for node, data in self._data(now):
             for topic, indexes, starts, ends in data.ends:
                 rows = partitions.setdefault(topic, {})
                 for index, start, end in zip(indexes, starts, ends, strict=True):
                     known = rows.get(index)
-                    if known is None or known.end <= end:  # who was master until now told less
+                    if known is None or known.end <= end:  # a former master has reported less
                         rows[index] = Partition(node, start, end)
         self.partitions = partitions
         totals = {
@@ -143,7 +143,7 @@ class ClusterReports:
         self.records_per_s = {t: v for t, v in self.records_per_s.items() if t in totals}
 
     def held(self, now: Now) -> dict[str, tuple[int, int]]:
-        """Bytes of each topic on all nodes, and what comes a second."""
+        """Bytes of each topic on all nodes, and their growth per second."""
         sums: dict[str, tuple[int, int]] = {}
         for _, data in self._data(now):
             for one in data.held:
@@ -152,16 +152,16 @@ class ClusterReports:
         return sums
 
     def consumers(self, now: Now) -> dict[str, tuple[NodeId, Consumers]]:
-        """Consumer groups by name with the node that coordinates them."""
+        """Consumer groups by name, with their coordinators."""
         return {one.name: (node, one) for node, data in self._data(now) for one in data.consumers}
 
     def cut(self, now: Now) -> bool:
-        """Whether a node had more to tell than fits."""
+        """Whether a node's report is not complete."""
         return any(data.cut for _, data in self._data(now))
 
 
 def lag_of(one: Consumers, partitions: Mapping[str, Mapping[int, Partition]]) -> tuple[int, int]:
-    """Records that are still to be read, and of how many partitions the end is not known."""
+    """The lag of a consumer group in records, and the number of partitions of unknown end."""
     lag = unknown = 0
     for topic, indexes, offsets in one.committed:
         rows = partitions.get(topic, {})

@@ -1,16 +1,16 @@
-"""What a node does while disks are nearly full: its own, and those of its peers.
+"""What a node refuses while disks are nearly full: its own, or those of its peers.
 
-A disk that hangs, or is slower than what comes, fills the memory instead: what waits for it counts
-like a disk that gets full (`unwritten_bytes`).
+A disk that hangs, or is slower than the incoming data, fills the memory instead: data that waits
+for it counts like a full disk (`unwritten_bytes`).
 
-Three steps. *Low*: clients' commands are refused, and masters go where there is room. *Scarce*: the
-reserve is given up; now peers' large entries are not taken any more either, which is as legal as
-losing them on the way: leases, promises, steals and small commands go on in what is left. *Stuck*:
-there is no room for another record, and the node is as good as paused.
+There are three levels. *Low*: clients' commands are refused, and masters move to nodes with room.
+*Critical*: the reserve is used; peers' large entries are dropped too, which the protocol allows
+like any lost message. Leases, promises, steals and small commands continue in the remaining space.
+*Stuck*: there is no room for another record, and the node does nothing.
 
-A master refuses as well when so many members are low that those with room are no majority: they
-would fill the disks of the others, or, once those take nothing, have entries undecided that block
-the renewal of the lease behind them.
+A master also refuses commands if so many members are low that those with room are not a majority.
+Otherwise it would fill the disks of the others; or, once those accept nothing more, it would have
+undecided entries that block the lease renewals after them.
 """
 
 from collections.abc import Collection
@@ -26,8 +26,8 @@ from storage.disk.space import Room
 ENTRY_BYTES_MAX: Final = 512
 LEARNED_BYTES_MAX: Final = 64 * 1024
 UNWRITTEN_BYTES_MAX: Final = 64 << 20
-"""What waits in memory for the disk, before the node is low and scarce; twice as much, and it is
-stuck."""
+"""If more data than this waits in memory for the disk, the node is low and critical; at more than
+twice as much it is stuck."""
 
 
 @attrs.define(eq=False)
@@ -36,13 +36,13 @@ class DiskPressure:
     critical: bool = False
     stuck: bool = False
     overloaded: bool = False
-    """For the sake of what waits in memory."""
+    """The reason is the data that waits in memory, not free space."""
     low_peers: set[NodeId] = attrs.Factory(set)
-    """Those who say that they are low."""
+    """Peers that have said that they are low."""
 
     def seen(self, room: Room | None, unwritten_bytes: int = 0, *, starved: bool = False) -> None:
-        """What was last measured of the disk (None: nothing yet), how much waits for it in memory,
-        and whether the next batch finds no room at all."""
+        """Update the level from the last measurement of free space (None: there is none yet), the
+        bytes that wait in memory, and whether there is no room at all for the next batch."""
         full = room is not None and room.low
         self.overloaded = unwritten_bytes > UNWRITTEN_BYTES_MAX
         self.low = full or self.overloaded
@@ -56,19 +56,19 @@ class DiskPressure:
             self.low_peers.discard(node)
 
     def refuses_commands(self, members: Collection[NodeId]) -> bool:
-        """Whether a master of these members takes nothing from clients."""
+        """Whether a master of a group with these members refuses clients' commands."""
         if not self.low and not self.low_peers:
-            return False  # asked for every command: nearly always this
+            return False  # the usual case; this runs for every command
         able = len(members) - self.low - len(self.low_peers.intersection(members))
         return self.low or able < quorum_size(members)
 
     def refuses(self, message: Message) -> bool:
-        """Whether a peer's message is not even looked at."""
+        """Whether to drop a peer's message."""
         return self.critical and _is_bulk(message)
 
 
 def _is_bulk(message: Message) -> bool:
-    """Whether it would cost much room on the disk."""
+    """Whether handling it would write much to the disk."""
     if type(message) is Accept:
         return message.entry.size > ENTRY_BYTES_MAX
     if type(message) is Learned:

@@ -1,4 +1,4 @@
-"""Where the node keeps its log, as the broker tells Kafka's clients (DescribeLogDirs)."""
+"""The directory of the node's log, which the broker reports to clients (DescribeLogDirs)."""
 
 import shutil
 
@@ -10,10 +10,10 @@ class LogDir:
     path: str
 
     def volume(self) -> tuple[int, int]:
-        """Bytes of the file system in all, and those that can still be used.
+        """The size of the file system and its usable free space, in bytes.
 
         Raises:
-            OSError: if it cannot be asked.
+            OSError: they cannot be determined.
         """
         usage = shutil.disk_usage(self.path)
         return usage.total, usage.free

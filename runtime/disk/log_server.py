@@ -1,11 +1,11 @@
-"""Entries of the applied log for members that are behind: what the log still has of them.
+"""Serving applied entries that the log still has to members that are behind.
 
-Theory of operation. A question costs the loop next to nothing: it takes its place in a queue, one
-for each peer and group, where a newer one replaces it. One is answered at a time: the loop looks up
-where the entries lie, a thread reads and checks them, and the loop sends them, behind everything
-else that is for that peer (`Sender.send_bulk`), and only to one that has taken what it was sent
-before. The thread may be busy for REST times less than it is idle, by its own CPU time: a node has
-other things to do than to help, on the one core that it may have.
+Theory of operation: a request costs the loop almost nothing. It is queued, one for each peer and
+group; a newer one replaces it. One request is answered at a time: the loop looks up where the
+entries are, a thread reads and checks them, and the loop sends them after everything else for that
+peer (`Sender.send_bulk`), and only once the peer has taken the previous answer. After each answer
+the thread rests for REST times the CPU time that it took: a node must do its own work as well,
+perhaps on one core.
 """
 
 from collections.abc import Callable
@@ -26,9 +26,9 @@ from storage.log.replay import replay
 from storage.log.wal import Wal
 
 SERVE_BYTES_MAX: Final = 256 * 1024
-"""Per question, and one entry at least."""
+"""Bytes per answer, or one entry if it is larger."""
 REST: Final = 3
-"""The thread rests for so many times as long as it has worked: a quarter of a core at most."""
+"""The thread rests this many times as long as it worked: it uses at most a quarter of a core."""
 REST_NS_MAX: Final = 200_000_000
 
 
@@ -42,7 +42,7 @@ class Sender(Protocol):
 
 @attrs.frozen
 class Found:
-    """Where the entries lie, as the loop has seen it; the rest may be asked from any thread."""
+    """Where the entries are, as looked up by the loop; the other methods work in any thread."""
 
     wal: Wal
     places: dict[Slot, tuple[Place, int]]
@@ -69,11 +69,11 @@ class ServingStatistics:
     asked: int = 0
     answered: int = 0
     replaced: int = 0
-    """Questions that a newer one took the place of."""
+    """Requests that a newer one has replaced."""
 
 
 class LogServer:
-    """`reader` does what reads; without one (a node that has no threads) it is done at once."""
+    """`reader` is the thread that reads; without one (a node without threads) the loop reads."""
 
     def __init__(self, wal: Wal, suspect: Callable[[Place], None], journal: Journal) -> None:
         self._wal, self._suspect, self._journal = wal, suspect, journal
@@ -90,19 +90,19 @@ class LogServer:
         return len(self._waiting)
 
     def ask(self, serve: ServeLog) -> None:
-        """A peer would like to have entries; `tick` sees to it."""
+        """Queue a peer's request for entries; `tick` answers it."""
         place = (serve.to, serve.group)
         self.statistics.asked += 1
         self.statistics.replaced += place in self._waiting
         self._waiting[place] = serve
 
     def forget(self, node: NodeId) -> None:
-        """The link to a node is gone: it will ask again."""
+        """Drop a node's requests, because the link to it is lost: it will ask again."""
         for place in [place for place in self._waiting if place[0] == node]:
             del self._waiting[place]
 
     def tick(self) -> None:
-        """Answer the next question, if this is the moment."""
+        """Begin to answer the next requests, unless the thread reads or rests."""
         if not self._waiting:
             return
         now_ns = self._wal.threads.monotonic_ns()
@@ -113,7 +113,7 @@ class LogServer:
             self._serve(serve)
 
     def _next(self) -> ServeLog | None:
-        """The oldest question of somebody who has room for the answer."""
+        """Take the oldest request of a peer that is ready for the answer."""
         assert self.links is not None
         for place, serve in self._waiting.items():
             if self.links.takes_bulk(serve.to):
@@ -125,7 +125,7 @@ class LogServer:
         wal, group, applied = self._wal, serve.group, self.applied(serve.group)
         assert self.links is not None
         if applied is None:
-            return  # not ours any more
+            return  # this node no longer has the group
         first = wal.slots(group).start
         if serve.start < first:
             self.links.send(serve.to, Trimmed(group, Slot(first), applied))
@@ -147,8 +147,8 @@ class LogServer:
             REST * read.took_ns, REST_NS_MAX
         )
         if isinstance(read.failure, WalDamaged):
-            self._suspect(read.failure.place)  # what was read before it is good
-        elif read.failure is not None:  # as good as lost on the way
+            self._suspect(read.failure.place)  # the entries before it are intact
+        elif read.failure is not None:  # no answer: as if it was lost on the way
             self._journal.error("log cannot be read", reason=str(read.failure))
         if read.entries:
             self.statistics.answered += 1
@@ -156,7 +156,8 @@ class LogServer:
 
 
 def places_of(wal: Wal, group: GroupId, start: Slot, end: Slot, bytes_max: int) -> Found:
-    """As many slots as there are without a gap, and one more than fit at most."""
+    """The places of consecutive slots from `start` to `end`, until a gap or until `bytes_max` is
+    reached; the last slot may exceed it."""
     places, size = dict[Slot, tuple[Place, int]](), 0
     for slot in map(Slot, range(start, wal.readable_to(group, start, end) + 1)):
         _, length = places[slot] = wal.find(group, slot)
@@ -167,7 +168,7 @@ def places_of(wal: Wal, group: GroupId, start: Slot, end: Slot, bytes_max: int) 
 
 
 def read_entries(found: Found, group: GroupId, start: Slot) -> ReadEntries:
-    """In a thread. There is something to read."""
+    """Read the entries at the places in `found`, of which there is at least one; in a thread."""
     threads = found.wal.threads
     began_ns, entries, failure = threads.cpu_ns(), list[Entry](), None
     try:
@@ -175,6 +176,6 @@ def read_entries(found: Found, group: GroupId, start: Slot) -> ReadEntries:
             entries.append(entry)
     except (WalDamaged, StorageFailed) as error:
         failure = error
-    except (NotInLog, KeyError):  # retired meanwhile: the next question is told where we begin
+    except (NotInLog, KeyError):  # retired meanwhile: the next answer says where our log begins
         entries = []
     return ReadEntries(tuple(entries), threads.cpu_ns() - began_ns, failure)

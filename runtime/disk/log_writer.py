@@ -1,16 +1,15 @@
-"""How the log gets to the disk: by the kernel, or by a thread; and a thread that makes segments.
+"""Writing the log to the disk, by the kernel or by a thread; another thread prepares segments.
 
-One batch is under way at a time; everything staged meanwhile shares the next one (group commit). As
-a rule the kernel writes it and makes it durable while the loop goes on
-(storage.disk.kernel_writes); what is too long for that, crosses into a new segment, or is refused
-there is written and synced by a thread. Completion wakes the data plane through an eventfd. A
-failure is final: the shell exits 74 and never retries, because the kernel may have dropped the
-pages (exam.md section 4).
+One batch is written at a time; everything staged meanwhile goes into the next one (group commit).
+Usually the kernel writes it and makes it durable while the loop continues
+(storage.disk.kernel_writes). A thread writes and syncs a batch that is too long for that, crosses
+into a new segment, or is refused by the kernel. Completion wakes the data plane through an eventfd.
+A failure is final: the node exits with 74 and never retries, because the kernel may have dropped
+the pages.
 
-A full disk is not a failure as long as the segments that are ready last: the preparing thread looks
-at the free space (storage.disk.space), gives up the reserve when a segment cannot be made
-otherwise, and goes on trying. When not even the next record has a place, the writer waits for it
-(`starved`).
+A full disk is not a failure as long as prepared segments last: the preparing thread measures the
+free space (storage.disk.space), gives up the reserve if a segment cannot be made otherwise, and
+keeps trying. If there is no room even for the next record, the writer waits for it (`starved`).
 """
 
 from contextlib import suppress
@@ -26,12 +25,12 @@ from storage.log.wal import Wal
 SLOW_SYNCS_KEPT: Final = 512
 STOP_S: Final = 10.0
 LOOK_EVERY_S: Final = 0.5
-"""How often the free space is measured, and a segment that could not be made is tried again."""
+"""How often the free space is measured, and a failed preparation of a segment is retried."""
 STARVED_RETRY_S: Final = 0.1
 REMOVAL_PAUSE_S: Final = 0.02
-"""Between two files that are removed: the log is synced in between."""
+"""The pause between two removals of files, so that the log is synced in between."""
 HURRIED_S: Final = 5.0
-"""Segments that fill faster than this are followed by one that is reserved, not zeroed."""
+"""If segments fill faster than this, the next one is only allocated, not filled with zeros."""
 
 
 class LogWriter:
@@ -44,21 +43,21 @@ class LogWriter:
         self._prepare = threads.event()
         self._stopping = False
         self._retry = threads.event()
-        """Set when the starved writer need not sleep: only to stop."""
+        """Ends the sleep of a starved writer; only set to stop."""
         self.room: Room | None = None
-        """What was last seen of the disk's free space."""
+        """The last measurement of free space; None before the first."""
         self.starved = False
-        """A batch waits for a segment that the disk has no room for."""
+        """A batch waits for a segment, and the disk has no room for one."""
         self._prepared_at = -HURRIED_S
         self._done: WriteBatch | None = None
         self._begun: WriteBatch | None = None
-        """What the kernel writes."""
+        """The batch that the kernel is writing."""
         self._began_s = 0.0
         self._failure: Exception | None = None
         self.busy = False
         self.durations_s: list[float] = []
-        """Of making a batch durable, since somebody last looked (the metrics take and clear them);
-        what the kernel wrote is over when the loop hears of it."""
+        """How long it took to make each batch durable; the metrics read and clear them. A batch
+        that the kernel writes counts until the loop learns of its completion."""
         self._running = [
             threads.thread("evenkeel-wal", self._write),
             threads.thread("evenkeel-prepare", self._prepare_segments),
@@ -69,7 +68,7 @@ class LogWriter:
     # -- on the loop's thread -----------------------------------------------------------------
 
     def submit(self, batch: WriteBatch) -> None:
-        """Make it durable; `take_done` says when it is.
+        """Begin to make a batch durable; `take_done` returns it when it is.
 
         Raises:
             StorageFailed: the disk failed; nothing more may be acknowledged.
@@ -87,7 +86,7 @@ class LogWriter:
 
         Raises:
             StorageFailed: writing or preparing failed; nothing more may be acknowledged.
-            Exception: a bug of ours ended one of the threads, which comes to the same.
+            Exception: a bug of ours ended one of the threads, which has the same consequence.
         """
         self._wakeup.clear()
         if self._failure is not None:
@@ -100,7 +99,7 @@ class LogWriter:
         return done
 
     def _look(self, wait_s: float = 0.0) -> None:
-        """Whether the kernel is done."""
+        """Check whether the kernel has finished; waits up to `wait_s` for it."""
         batch = self._begun
         assert batch is not None
         try:
@@ -122,19 +121,19 @@ class LogWriter:
             self.durations_s.append(self._threads.monotonic() - began_s)
 
     def prepare_soon(self) -> None:
-        """A new segment was begun: make the next one's file in the background."""
+        """Prepare another segment in the background, because a new one was begun."""
         self._prepare.set()
 
     def stop(self) -> bool:
-        """Let both threads end; what was submitted is written first.
+        """Stop both threads; submitted batches are written first.
 
-        False: one of them, or the kernel, hangs at the disk. Then the directory must stay locked
-        until the process has gone, or the next one would meet the hand of this one in its files.
+        Returns False if one of them, or the kernel, hangs at the disk. Then the directory must stay
+        locked until the process ends, or this process could still write to files of the next one.
         """
         self._stopping = True
         self._wal.stop_preparing()
         if self._begun is not None:
-            with suppress(StorageFailed):  # told by take_done
+            with suppress(StorageFailed):  # take_done raises it again
                 self._look(STOP_S)
         self._retry.set()
         self._todo.put(None)
@@ -160,7 +159,7 @@ class LogWriter:
             self._wakeup.set()
 
     def _written(self, batch: WriteBatch) -> bool:
-        """Write it, however long that takes while there is no room; False: told to stop."""
+        """Write a batch; waits as long as there is no room for it. False: stopped meanwhile."""
         while True:
             try:
                 self._wal.write(batch)
@@ -175,7 +174,7 @@ class LogWriter:
     def _prepare_segments(self) -> None:
         while True:
             asked = self._prepare.wait(LOOK_EVERY_S)
-            self._prepare.clear()  # first: stop() must not be taken for what was just done
+            self._prepare.clear()  # before looking at _stopping, or the wakeup of stop() is lost
             if self._stopping:
                 return
             try:
@@ -189,7 +188,7 @@ class LogWriter:
                 return
 
     def _prepare_segment(self) -> None:
-        """Make the file of the next segment, or note that there is no room for it."""
+        """Make the file of the next segment; if there is no room, give up the reserve and retry."""
         began = self._threads.monotonic()
         hurried = began - self._prepared_at < HURRIED_S
         try:
@@ -205,6 +204,7 @@ class LogWriter:
         self._space.segment_made()
 
     def _failed(self, failure: Exception) -> None:
-        """A thread that died unseen would leave a node that lives and acknowledges nothing."""
+        """Let `take_done` raise it: if a thread died unnoticed, the node would never acknowledge
+        anything again."""
         self._failure = failure
         self._wakeup.set()

@@ -1,8 +1,8 @@
-"""From a node's files to its groups as they were: checkpoints first, then what the log has above.
+"""Recovering a node's groups from its files: first checkpoints, then the log above them.
 
-A checkpoint that is damaged is done without: the older one is taken, and more of the log is
-replayed. Where both are, the group begins with nothing or with what the log still has, without a
-vote, and gets its state from a peer (broker.transfer).
+If a checkpoint is damaged, the older one is used and more of the log is replayed. If both are, the
+group starts empty or with what the log still has, non-voting, and gets its state from a peer
+(broker.transfer).
 """
 
 from collections.abc import Collection, Mapping
@@ -28,8 +28,8 @@ from storage.log.wal import Wal
 
 
 def read_checkpoints(files: CheckpointFiles, journal: Journal) -> dict[GroupId, Checkpoint]:
-    """The newest intact checkpoint of every group that has one. What the older ones need of the log
-    is read as well: who retires it later must not wait for the disk."""
+    """The newest intact checkpoint of every group that has one. This also reads what older ones
+    need of the log, so that retiring it later does not wait for the disk."""
     found: dict[GroupId, Checkpoint] = {}
     for group in files.groups():
         files.needs(group)
@@ -60,16 +60,16 @@ def say_what_was_found(
 
 
 def log_bases(checkpoints: Mapping[GroupId, Checkpoint]) -> dict[GroupId, tuple[Slot, int]]:
-    """From where the log has to be read (storage.log.opening)."""
+    """The slot and segment from which the log of each group is needed (storage.log.opening)."""
     return {group: (one.slot, one.needs) for group, one in checkpoints.items()}
 
 
 def restore(machine: GroupMachine, checkpoint: Checkpoint, log_from: Place) -> Base:
-    """Make the machine what the checkpoint says, and return the replica's part of it. The log
-    begins at `log_from` by now.
+    """Load the checkpoint into the machine, and return the replica's part of it. The log now begins
+    at `log_from`.
 
     Raises:
-        DirectoryRefused: the file is what was written, but not by a program that we understand.
+        DirectoryRefused: the file is intact, but another version wrote it that we cannot read.
     """
     try:
         chunks = [decode_chunk(chunk) for chunk in checkpoint.chunks]
@@ -83,7 +83,7 @@ def restore(machine: GroupMachine, checkpoint: Checkpoint, log_from: Place) -> B
 
 
 def as_paxos(found: RecoveredGroup | None, base: Base | None) -> Recovered | None:
-    """What storage recovered, in the core's words."""
+    """What storage recovered, as the type of the core."""
     if found is None:
         return None if base is None else Recovered(base=base)
     return Recovered(
@@ -99,7 +99,7 @@ def as_paxos(found: RecoveredGroup | None, base: Base | None) -> Recovered | Non
 
 
 def replay(wal: Wal, now: Now, replica: Replica, machine: GroupMachine, end: Slot) -> None:
-    """Apply what the log has above the base, up to `end`."""
+    """Apply the entries in the log above the base, up to `end`."""
     start = Slot(replica.learner.applied + 1)
     for slot, entry, position in wal.replay(replica.group, start, end):
         replica.replay(now, slot, entry)
@@ -113,11 +113,11 @@ def refuse_alone(
     witnessed: Collection[NodeId],
     ordered: Collection[GroupId] = (),
 ) -> None:
-    """Damage is repaired from other nodes: where there is none, the data is lost. `witnessed`: who
-    was there in an earlier life: a cluster that began with this node may have grown.
+    """Refuse a damaged log if there is no other node to repair it from. `witnessed` are the nodes
+    seen by earlier incarnations: a cluster that began with this node may have grown.
 
     Raises:
-        DirectoryRefused: this node may never vote again.
+        DirectoryRefused: there is no other node, so this node could never vote again.
     """
     silent = sorted(
         group
@@ -134,7 +134,7 @@ def refuse_alone(
 
 
 def scratch_machine(group: GroupId) -> GroupMachine:
-    """One of which nothing is wanted but whether it can be made what a peer says."""
+    """A machine that is only used to check whether a peer's state can be loaded."""
     return GroupMachine(
         group,
         tail=Tail(0),

@@ -1,18 +1,18 @@
-"""What a running node does about damage in its log: write again, forget, learn again.
+"""How a running node repairs damage in its log: write again, become non-voting, learn again.
 
-Damage is known by where it lies (storage.log.walk.Hole). What the groups it may concern have
-promised and voted is in memory, and written again (paxos.changes.rewriting), or they become
-non-voting by the rule of paxos.changes.rejoin; the slots that were read from there are not read any
-more; and only then, in the log's order, is it noted that this damage is known, so that the next
-restart does not begin all over.
+Damage is identified by its position (storage.log.walk.Hole). The affected groups' promises and
+votes are still in memory and are written again (paxos.changes.rewriting), or the groups become
+non-voting by the rule of paxos.changes.rejoin. The slots in the damaged place are not read any
+more. Only after that, in the order of the log, a note says that this damage is known, so that the
+next restart does not handle it again.
 
-The lost entries of applied slots are asked of the peers, one group at a time and node after node,
-by the same Learn with which anybody catches up. They come by value from an applied log, are written
-again behind everything else, and the state machine is told where they lie now. Entries of slots
-that were not applied yet come by the usual way. After a restart there is a gap instead: what lies
-behind it on our own disk is `recalled` once the peers have closed it, and never sent twice.
+Lost entries of applied slots are requested from the peers, group by group and node by node, with
+the same Learn that a member sends to catch up. They come by value from an applied log, are written
+again at the end of our log, and the state machine gets their new positions. Entries of slots that
+were not applied yet come the usual way. After a restart there is a gap instead: once the peers have
+closed it, the entries after it are *recalled* from our own disk, so that nobody sends them again.
 
-What has to be read for that a thread reads (ADR 47): who repairs a disk has reason to doubt it.
+A thread does the reading for this (ADR 47): a disk that needs repair may also hang.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,19 +43,19 @@ ASK_EVERY_NS: Final = 500 * MS
 ASKING_MAX: Final = 4
 """Groups that wait for answers at a time."""
 RECALLING_MAX: Final = 4
-"""Groups of which what lies behind a gap is read, or held, at a time."""
+"""Groups whose entries after a gap are being read, or are in memory, at a time."""
 RECALL_BYTES: Final = 512 * 1024
-"""Brought back from our own log in one tick and group: the loop has other things to do."""
+"""What is recalled from our own log per tick and group: the loop has other work."""
 
 
 class Relocating(Protocol):
     def relocate(self, entry: Entry, old: int, new: int) -> None:
-        """An applied entry is written again: its encoding begins at position `new` now."""
+        """An applied entry was written again: its encoding now begins at position `new`."""
 
 
 @attrs.frozen
 class Lost:
-    """Where the damaged record of a slot lies, and how long its entry is."""
+    """The place of a slot's damaged record, and the size of its entry."""
 
     place: Place
     size: int
@@ -70,7 +70,7 @@ class Returned(NamedTuple):
 
 
 class Repairs:
-    """`reader` does what reads; without one (a node that has no threads) it is done at once."""
+    """`reader` is the thread that reads; without one (a node without threads) the loop reads."""
 
     def __init__(
         self,
@@ -84,28 +84,28 @@ class Repairs:
         self._lost: dict[GroupId, dict[Slot, Lost]] = {}
         self._proven: dict[GroupId, Slot] = {}
         self._trimmed: dict[GroupId, dict[NodeId, Slot]] = {}
-        """Where the logs of peers begin that were asked in vain."""
+        """Where the logs begin of those peers that no longer have the entries."""
         self.given_up: Callable[[GroupId, Place], None] = lambda _group, _place: None
-        """Told that no peer's log has what was lost here below a place: only data can be got."""
+        """Called if no peer's log has what was lost here below a place: only cold data may."""
         self._asked: dict[GroupId, int] = {}
-        """Until when each group waits for its answer."""
+        """Until when each group waits for an answer."""
         self._turn = 0
         self.reader: Worker | None = None
         self._comparing: set[GroupId] = set()
-        """Groups whose returned entries wait for the thread: more of them are not taken meanwhile,
-        or answers would pile up while a disk hangs."""
+        """Groups whose returned entries wait for the thread. No more are accepted meanwhile, or
+        answers would pile up while a disk hangs."""
         self._recalling: set[GroupId] = set()
-        """Groups whose slots behind a gap are being read."""
+        """Groups whose slots after a gap are being read."""
         self._recalled: dict[GroupId, tuple[Slot, ReadEntries]] = {}
-        """What was read, from which slot on."""
+        """The entries that were read, and the first slot."""
         self.found = 0
-        """Damaged places in the log, those of the restart included."""
+        """Damaged places found in the log, including those found at the restart."""
         self.repaired = 0
-        """Entries learned again."""
+        """Entries that were learned and written again."""
 
     @property
     def missing(self) -> int:
-        """Applied entries that cannot be read here now."""
+        """Applied entries that cannot be read here at present."""
         return sum(map(len, self._lost.values()))
 
     @property
@@ -113,28 +113,28 @@ class Repairs:
         return not self._lost and not self._proven
 
     def learns_again(self, group: GroupId) -> bool:
-        """Whether entries of this group are being asked for."""
+        """Whether entries of this group are being requested from peers."""
         return group in self._lost
 
     def forget(self, group: GroupId) -> None:
-        """This node is no member of the group any more."""
+        """Forget a group that this node is no longer a member of."""
         for one in (self._lost, self._proven, self._trimmed, self._asked, self._recalled):
             one.pop(group, None)
 
     # -- damage -------------------------------------------------------------------------------
 
     def at_boot(self, holes: Iterable[Hole]) -> None:
-        """The restart has found damage; it has drawn the consequences already."""
+        """Log the damage found at the restart, which has already been handled."""
         for hole in holes:
             self.found += 1
             self._journal.error("log damaged", where=str(hole))
 
     def recall_to(self, group: GroupId, proven: Slot) -> None:
-        """Slots up to `proven` are chosen; those that we have are on our own disk."""
+        """Recall slots up to `proven`, which are chosen, as far as our own disk has them."""
         self._proven[group] = proven
 
     def damaged(self, now: Now, hole: Hole, step: Step) -> bool:
-        """Draw the consequences of damage found while running; False if it is known.
+        """Handle damage found while running; False if it is known already.
 
         The caller stages what `step` persists, and then notes the damage in the log.
         """
@@ -166,7 +166,7 @@ class Repairs:
         return True
 
     def _write_again_elsewhere(self, group: GroupId, step: Step) -> None:
-        """Of groups that were here once, the log keeps what they promised."""
+        """The log also keeps the promises of groups that this node no longer has."""
         promised, voting, floor = self._wal.acceptor(group)
         if promised != BALLOT_ZERO:
             step.persist.append(PromiseRecord(group, promised))
@@ -180,21 +180,21 @@ class Repairs:
     # -- repair -------------------------------------------------------------------------------
 
     def tick(self, now: Now, step: Step) -> list[Place]:
-        """Ask for what is missing, recall what is not; returns where more damage was met."""
+        """Request missing entries and recall others; returns where more damage was found."""
         if self._lost:
             self._ask(now, step)
         return [place for group in [*self._proven] for place in self._recall(now, group, step)]
 
     def _ask(self, now: Now, step: Step) -> None:
-        """One question of a group at a time, and of so many groups: what peers and links have to
-        bear does not grow with the damage."""
+        """One request per group at a time, for at most ASKING_MAX groups, so that the load on peers
+        and links does not grow with the damage."""
         for group in [*islice(self._lost, ASKING_MAX)]:
             if group in self._comparing or now.boot_ns < self._asked.get(group, 0):
                 continue
             self._asked[group] = now.boot_ns + ASK_EVERY_NS
             self._turn += 1
             replica, slots = self._multi.replicas[group], self._lost.pop(group)
-            self._lost[group] = slots  # to the end: others ask after it
+            self._lost[group] = slots  # move it to the end, so that other groups get their turn
             others = replica.others(replica.members)
             if others:
                 node = others[self._turn % len(others)]
@@ -207,7 +207,7 @@ class Repairs:
             self.on_trimmed(sender, message)
 
     def on_learned(self, sender: NodeId, message: Learned) -> None:
-        """Take what we miss from a peer's answer."""
+        """Take the entries that we miss from a peer's answer."""
         lost = self._lost.get(message.group)
         if lost is None or message.group in self._comparing:
             return
@@ -228,9 +228,9 @@ class Repairs:
             self.reader.submit(work, done)
 
     def on_trimmed(self, sender: NodeId, message: Trimmed) -> None:
-        """A peer's log begins later. Where that is so with all of them, what was lost is not to be
-        had as entries any more: the group needs a checkpoint instead of them, and its batches come
-        from the peers' cold data."""
+        """A peer's log begins later. If that is true of all peers, the lost entries no longer exist
+        in any log: the group needs a checkpoint in their place, and its batches come from the
+        peers' cold data."""
         lost = self._lost.get(message.group)
         if lost is None:
             return
@@ -251,14 +251,14 @@ class Repairs:
             self.given_up(message.group, max(one.place + one.size for one in gone))
 
     def _compare(self, returned: Sequence[Returned]) -> list[tuple[Returned, bool | None]]:
-        """Whether each is what was there, as far as its record can still tell; in a thread."""
+        """Whether each entry agrees with the rest of its damaged record; in a thread."""
         agrees = self._wal.agrees
         return [(one, agrees(one.lost.place, one.lost.size, one.entry)) for one in returned]
 
     def _repair(
         self, sender: NodeId, group: GroupId, compared: Sequence[tuple[Returned, bool | None]]
     ) -> None:
-        """Entries came by value: write them again, and say where they are now."""
+        """Write returned entries again, and tell the state machine their new positions."""
         self._comparing.discard(group)
         self._asked.pop(group, None)
         for one, agrees in compared:
@@ -290,12 +290,12 @@ class Repairs:
         self.repaired += 1
 
     def _recall(self, now: Now, group: GroupId, step: Step) -> list[Place]:
-        """Go on with what lies behind a gap, where that is closed."""
+        """Continue with the entries after a gap, once it is closed."""
         replica, proven = self._multi.replicas[group], self._proven[group]
         start = Slot(replica.learner.applied + 1)
         if start < self._wal.slots(group).start:
             self._recalled.pop(group, None)
-            return []  # what is missing before it comes as a state (broker.transfer)
+            return []  # the state before it comes from a peer (broker.transfer)
         if start > proven:
             del self._proven[group]
             self._recalled.pop(group, None)
@@ -309,7 +309,7 @@ class Repairs:
         return [damage.place] if isinstance(damage, WalDamaged) else []
 
     def _recalled_from(self, group: GroupId, start: Slot, proven: Slot) -> ReadEntries | None:
-        """What our log has from that slot on; None: it is still being read."""
+        """The entries of our log from that slot on; None: they are still being read."""
         if group not in self._recalling and group not in self._recalled:
             if len(self._recalling) + len(self._recalled) >= RECALLING_MAX:
                 return None
@@ -328,7 +328,7 @@ class Repairs:
         self._recalling.discard(group)
         replica = self._multi.replicas.get(group)
         if group not in self._proven or replica is None or replica.learner.applied + 1 != start:
-            return  # dropped, or a state came from a peer: its segments may be gone meanwhile
+            return  # dropped, or a peer's state replaced them: the segments may be gone
         if isinstance(read.failure, StorageFailed):
             raise read.failure
         self._recalled[group] = start, read

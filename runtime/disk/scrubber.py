@@ -1,13 +1,12 @@
-"""Reading cold data again, so that damage is found while the peers still have what was lost.
+"""Scrubbing: reading old data again, so that damage is found while peers still have the data.
 
-A thread of its own walks all segments, from the oldest on, at a bounded rate, and starts over after
-a rest. It reads as a restart would (storage.log.walk), so it finds the same damage under the same
-name. Where somebody else has met damage (a consumer's fetch, a peer that catches up), that segment
-is read at once and in one go. What it finds is taken by the engine, which acts on it
-(runtime.disk.repair).
+A thread reads all segments, from the oldest on, at a limited rate, and starts again after a pause.
+It reads as a restart would (storage.log.walk), so it finds the same damage at the same positions.
+If other code has found damage (a consumer's fetch, a peer that catches up), that segment is read at
+once and at full speed. The engine takes the results and repairs the damage (runtime.disk.repair).
 
-Then it reads the checkpoints and the cold data, at the same rate. A damaged checkpoint is replaced
-by a new one, damaged cold data by a peer's (runtime.upkeep.upkeep).
+Then it reads the checkpoints and the cold data, at the same rate. A new checkpoint replaces a
+damaged one, and a peer's data replaces damaged cold data (runtime.upkeep.upkeep).
 """
 
 from collections import deque
@@ -26,13 +25,13 @@ from storage.log.wal import Wal
 from storage.log.walk import Cursor, Hole, survey
 
 WINDOW_BYTES: Final = 256 * 1024
-"""Read in one go; with small records, so long the interpreter is kept from others."""
+"""Bytes read at a time; with small records, other threads do not run meanwhile."""
 STOP_S: Final = 2.0
 URGENT_MAX: Final = 1024
 
 
 class Scrubber:
-    """`bytes_per_s` of 0: only what is asked for is read. `wake` is called when there is news."""
+    """With `bytes_per_s` 0 it only reads what is suspected. `wake` is called for each result."""
 
     def __init__(
         self,
@@ -66,14 +65,14 @@ class Scrubber:
     # -- on the loop's thread -----------------------------------------------------------------
 
     def suspect(self, position: Place) -> None:
-        """Something at this position is not what was written: look at once."""
+        """Check the segment of this position at once, because a reader found damage there."""
         try:
             self._urgent.put_nowait(position >> OFFSET_BITS)
         except Full:
-            self.errors += 1  # it will come round
+            self.errors += 1  # the next pass will read it
 
     def take(self) -> list[Hole]:
-        """What was found since the last call."""
+        """Damage in the log that was found since the last call."""
         found = []
         while self._found:
             found.append(self._found.popleft())
@@ -81,7 +80,7 @@ class Scrubber:
 
     @property
     def found_beside_the_log(self) -> bool:
-        """Whether there is anything for the next two."""
+        """Whether `take_cold` or `take_checkpoints` has results."""
         return bool(self._found_cold or self._found_checkpoints)
 
     def take_cold(self) -> list[ColdDamaged]:
@@ -89,7 +88,7 @@ class Scrubber:
         return [self._found_cold.popleft() for _ in range(len(self._found_cold))]
 
     def take_checkpoints(self) -> list[GroupId]:
-        """Whose checkpoints were found damaged since the last call."""
+        """Groups whose checkpoints were found damaged since the last call."""
         return [self._found_checkpoints.popleft() for _ in range(len(self._found_checkpoints))]
 
     def stop(self) -> None:
@@ -101,7 +100,7 @@ class Scrubber:
     # -- on its own thread --------------------------------------------------------------------
 
     def look_at_urgent(self) -> None:
-        """What is suspected, and nothing else."""
+        """Check suspected segments only."""
         self._wait(0)
 
     def _run(self) -> None:
@@ -117,7 +116,7 @@ class Scrubber:
             self.passes += 1
 
     def _wait(self, seconds: float | None) -> None:
-        """Let time pass, but look at what is urgent."""
+        """Wait (None: for ever), and check suspected segments meanwhile."""
         end = None if seconds is None else self._threads.monotonic() + seconds
         while not self._stopping.is_set():
             left = None if end is None else max(0.0, end - self._threads.monotonic())
@@ -139,17 +138,17 @@ class Scrubber:
         except NotInLog:
             return  # retired meanwhile
         except StorageError as error:
-            # No verdict about any record: a disk that fails to read now and then must not stop a
-            # node; one that fails for good is met by the reads that matter, and by the writes.
+            # This says nothing about any record. A disk that sometimes fails to read must not stop
+            # a node; other reads and writes will notice a disk that always fails.
             self._journal.error("scrub failed", reason=str(error))
             self.errors += 1
-        except Exception as error:  # noqa: BLE001  told with its traceback, costs one look
-            # Our own bug; but a thread that died of it would leave all later damage unfound.
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one check
+            # Our own bug; but if the thread died of it, later damage would never be found.
             self._journal.bug("scrub", error)
-            self.errors += 1  # behind its line: who sees the count finds the reason
+            self.errors += 1  # after the log line: whoever sees the count can find the reason
 
     def _look_beside_the_log(self) -> None:
-        """Checkpoints and cold data, file by file."""
+        """Check checkpoints and cold data, file by file."""
         self._paid_until = self._threads.monotonic()
         if self.checkpoints is not None:
             for name in self.checkpoints.files():
@@ -174,7 +173,7 @@ class Scrubber:
             self._wake()
 
     def _pay(self, size: int) -> None:
-        """So much was read: rest for as long as that may take."""
+        """Account for bytes read, and wait as the rate requires."""
         self.bytes_read += size
         self._paid_until += size / max(1, self._bytes_per_s)
         left = self._paid_until - self._threads.monotonic()
@@ -189,7 +188,7 @@ class Scrubber:
         for item in survey(file, header, cursor, limit):
             if isinstance(item, Hole) and (item.start, item.end) not in known:
                 if number not in self._wal.kept():
-                    return  # its file has got another life while we read
+                    return  # its file was reused while we read
                 self._found.append(item)
                 self._wake()
             if cursor.offset - accounted >= WINDOW_BYTES:

@@ -1,3 +1,3 @@
-"""The engine: events of all groups in, one batch of the log and one frame for each peer out, a
-round at a time. `ports.py` is what it needs of the parts above it. Read first: `Engine.end_round`.
+"""The engine: in each round, events of all groups in, one log batch and one frame per peer out.
+`ports.py` has its interfaces to the parts around it. Read first: `Engine.end_round`.
 """

@@ -1,10 +1,10 @@
-"""The node's engine: every group's events in, one WAL batch and one frame per peer out, per round.
+"""The node's engine: every group's events in, one log batch and one frame per peer out, per round.
 
-Theory of operation (design.md "One node"). Callbacks of the data plane feed messages, commands and
-ticks into the pure parts, which append effects to one Step. At the end of a round the Step is
-carried out in the order that is the safety argument: send `before`; stage `persist` into the one
-log; hold `after` until everything staged so far is durable; apply what is chosen. One batch of the
-log becomes durable at a time, and everything staged meanwhile shares the next one.
+Theory of operation: callbacks of the data plane feed messages, commands and ticks into the pure
+parts, which append effects to one Step. At the end of a round the engine carries out the Step in
+the order on which safety depends: send `before`; stage `persist` into the log; hold back `after`
+until everything staged so far is durable; apply what is chosen. One batch of the log is written at
+a time, and everything staged meanwhile goes into the next one.
 """
 
 from collections import deque
@@ -44,7 +44,7 @@ from storage.log.wal import Wal
 from storage.log.walk import Hole
 
 PARKED_STEALS_MAX: Final = 64
-"""Requests ahead of our copy of the registry; more are dropped, whoever sent them asks again."""
+"""Steal requests that wait for a newer registry; more are dropped, and their senders ask again."""
 PARKED_STEAL_NS: Final = 200 * MS
 
 
@@ -65,26 +65,26 @@ class Engine(Submitting):
         self.disk_watch = DiskWatch()
         self.disk_health = self.disk_watch.health
         self.disks_elsewhere: dict[NodeId, int] = {}
-        """Of peers: the class of their disks (storage.disk.health)."""
+        """The class of each peer's disk (storage.disk.health)."""
         self.draining_peers: set[NodeId] = set()
-        """Nodes that are giving their masters away: no good targets for ours."""
+        """Nodes that are giving their masters away: not targets for ours."""
         self._step = Step()
         self._durable: Place = wal.end
-        """Everything below is as durable as the configuration asks for."""
+        """Everything below it is as durable as the configuration requires."""
         self._after: deque[tuple[Place, list[Send]]] = deque()
         self._parked_steals: list[tuple[int, NodeId, StealRequest]] = []
         self.masterships = Masterships(multi)
         self._ticked_boot_ns = 0
         self.admission: Admission | None = None
         self.unsafe: UnsafeOrder | None = None
-        """None: there is nobody to ask (a cluster of one, or a test)."""
+        """Both None: there is no peer to ask (a cluster of one node, or a test)."""
         self._settles_at: Place | None = None
         self.removed_by: set[NodeId] = set()
         """Peers that have said twice that this node was removed from the cluster."""
         self._refused_by: set[NodeId] = set()
-        """... and once: a single wrong word ends nobody."""
+        """Peers that have said so at least once: one false message must not stop a node."""
         self.answered: dict[NodeId, int] = {}
-        """When each peer last answered a question of ours: the link works in both directions."""
+        """When each peer last answered a request of ours: the link works in both directions."""
         self.terms = PeerLeaseTerms(LeaseTerms.of(multi.timing), journal)
         self.scrubber: Scrubber | None = None
         self.repairs = Repairs(multi, wal, self.machines, journal)
@@ -94,7 +94,7 @@ class Engine(Submitting):
 
     @property
     def step(self) -> Step:
-        """Where effects of this round are collected; for parts of the shell that add some."""
+        """The effects of this round so far; other parts of the shell may add some."""
         return self._step
 
     def add_group(self, replica: Replica, machine: Machine) -> None:
@@ -103,7 +103,7 @@ class Engine(Submitting):
         self.masterships.add(replica.group)
 
     def remove_group(self, group: GroupId) -> None:
-        """Forget a group this node is no member of; between two rounds only."""
+        """Forget a group that this node is not a member of; only between two rounds."""
         assert not self._step.applied
         self.multi.remove(group)
         self.intakes.pop(group).close(self.clock.now())
@@ -113,7 +113,7 @@ class Engine(Submitting):
         self._taking.pop(group, None)
         self.repairs.forget(group)
 
-    # -- what peers say ------------------------------------------------------------------------
+    # -- messages of peers ---------------------------------------------------------------------
 
     def peer_up(self, node: NodeId, incarnation: Incarnation) -> None:
         self.draining_peers.discard(node)
@@ -135,10 +135,11 @@ class Engine(Submitting):
         self.on_messages(sender, (message,))
 
     def on_messages(self, sender: NodeId, messages: Iterable[Message]) -> None:
-        """What a frame of a peer says, in its order; where `messages` raises, what came before that
-        counts. One reading of the clock for all, and what is applied is applied together."""
+        """Handle the messages of one frame, in order. If `messages` raises, the messages before
+        that count. The clock is read once for all of them, and their entries are applied together.
+        """
         if not self.takes_part:
-            for _ in messages:  # as legal as losing them
+            for _ in messages:  # dropped: the protocol allows that messages are lost
                 pass
             return
         now = self.clock.now()
@@ -158,12 +159,12 @@ class Engine(Submitting):
 
     def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None:
         self.multi.heard[node] = now = self.clock.boot_ns()
-        if 2 * error_ns < ANSWER_LASTS_NS:  # else a link held it: it says nothing of this moment
+        if 2 * error_ns < ANSWER_LASTS_NS:  # else it was long on its way: no proof that it works
             self.answered[node] = now
         self.clock.on_reading(node, offset_ns, error_ns)
 
     def on_time(self, node: NodeId, wall_ns: int) -> None:
-        """A peer's clock has shown this, some time ago."""
+        """A peer's wall clock showed this time when it sent the message, some time ago."""
         self.clock.on_told(node, wall_ns)
 
     def on_terms(self, node: NodeId, terms: LeaseTerms) -> None:
@@ -203,7 +204,7 @@ class Engine(Submitting):
         return self.clock.boot_ns()
 
     def no_peer(self, node: NodeId) -> None:
-        """It is none of the cluster's nodes any more."""
+        """Forget a node that is no longer in the cluster."""
         self.clock.drop(node)
         self.answered.pop(node, None)
         self.terms.drop(node)
@@ -211,10 +212,10 @@ class Engine(Submitting):
     # -- rounds -------------------------------------------------------------------------------
 
     def on_durable(self) -> None:
-        """The log writer has finished a batch.
+        """Handle the completion of a batch of the log writer.
 
         Raises:
-            StorageFailed: it could not.
+            StorageFailed: the batch could not be written.
         """
         batch = self.writer.take_done()
         if batch is not None:
@@ -226,9 +227,9 @@ class Engine(Submitting):
             self._level_ours()
 
     def _level_ours(self) -> None:
-        """What a replica has applied its state machine applies before any client is served: else a
-        new master calls offsets out of range that are in its log. Of a group that another node is
-        master of nobody is served here, so that can wait until our vote is on its way (end_round).
+        """Let the state machines apply what their replicas have applied before any client is
+        served, if we are master: else a new master would say that offsets in its log are out of
+        range. For groups of other masters this can wait until our votes are sent (end_round).
         """
         me, replicas = self.multi.me, self.multi.replicas
         for one in self._step.applied:
@@ -276,7 +277,7 @@ class Engine(Submitting):
         self._watch_masters(now)
 
     def end_round(self) -> None:
-        """Carry out what this round's events want done, until nothing more follows from it."""
+        """Carry out the effects of this round's events, until there are no more."""
         self.statistics.rounds += 1
         assert self.links is not None
         while True:
@@ -287,16 +288,16 @@ class Engine(Submitting):
                 break
             self._step = Step()
             self._send_and_stage(step)
-            if step.applied:  # our peers and the disk need not wait for that
+            if step.applied:  # peers and the disk need not wait for it
                 self.links.flush()
                 self._write()
                 self._apply(step.applied)
             self._conclude(step)
-        self.links.flush()  # first: the followers' way is longer than that to our own disk
+        self.links.flush()  # first: the way to the followers' disks is longer than to our own
         self._write()
 
     def _write(self) -> None:
-        """Let the disk begin with what is staged, unless it is at work: then that has to wait."""
+        """Start to write what is staged, unless a write is in progress."""
         if self.writer.busy:
             return
         batch = self.wal.take()
@@ -312,7 +313,7 @@ class Engine(Submitting):
         busy, self._busy = self._busy, set()
         self._taking.clear()
         if self.group_commit.should_wait(now, map(self.intakes.__getitem__, busy)):
-            # but a steal waits for nobody
+            # but a handover does not wait
             self._busy = {one for one in busy if self.intakes[one].replica.handover is None}
         for group in busy - self._busy:
             intake = self.intakes[group]
@@ -367,7 +368,7 @@ class Engine(Submitting):
         self._release()
 
     def _release(self) -> None:
-        """Send what waited for the log; our own votes come back to us as messages."""
+        """Send what has become durable; our own votes come back to us as messages."""
         durable, after = self._durable, self._after
         if not after or after[0][0] > durable:
             return
@@ -388,11 +389,11 @@ class Engine(Submitting):
         answers: list[tuple[Intake, Applied, list[bytes]]] = []
         for one in chosen:
             group, slot, entry = one.group, one.slot, one.entry
-            # Consumers come to the master only, so only its newest data is kept in memory.
+            # Consumers only read from the master, so only its newest data is kept in memory.
             keep = acts(group)
             position = position_of(group, slot)
             intake = intakes[group]
-            waited_for = bool(intake.proposed)  # not on a follower
+            waited_for = bool(intake.proposed)  # false on a follower
             results = machines[group].apply(
                 slot, entry, position, keep_in_tail=keep, answer=waited_for
             )
@@ -400,7 +401,7 @@ class Engine(Submitting):
             if waited_for:
                 answers.append((intake, one, results))
         self.statistics.applied += len(chosen)
-        now = self.clock.now()  # after the work: whoever acts now may answer for all of it (R14)
+        now = self.clock.now()  # after applying: only a node that acts now may answer (R14)
         for intake, one, results in answers:
             intake.applied(now, one.slot, one.entry, results)
         for group in touched:
@@ -414,7 +415,7 @@ class Engine(Submitting):
             self.hooks.groups_applied(now, touched)
 
     def install(self, now: Now, group: GroupId, base: Base) -> None:
-        """Go on from a peer's state, which the group's machine has and a checkpoint here."""
+        """Continue from a peer's state, which the group's machine and a checkpoint here have."""
         self.wal.skip(group, base.slot)
         installed = self.multi.replicas[group].install(now, base, self._step)
         assert installed
@@ -430,7 +431,7 @@ class Engine(Submitting):
 
     @property
     def takes_part(self) -> bool:
-        """Whether this node may say anything in its groups, and could write it down."""
+        """Whether this node may take part in its groups: its directory is known, and has room."""
         if self.disk_pressure.stuck:
             return False
         admission = self.admission
@@ -441,24 +442,24 @@ class Engine(Submitting):
             self.scrubber.suspect(place)
 
     def _damaged(self, now: Now, hole: Hole) -> None:
-        """Damage was found in the log: what follows from it, and only then that it is known."""
+        """Damage was found in the log: stage the consequences first, then a note of it."""
         step = Step()
         if self.repairs.damaged(now, hole, step):
             self._carry_out(step)
             self.wal.note_damage(hole.start, hole.end, unattributed=hole.group is None)
 
     def on_life(self, node: NodeId, life: Life) -> None:
-        """A peer says whose directory it has, and may want to know what we know of that.
+        """A peer says which directory it has, and may ask what we know about it.
 
         Raises:
-            PeerError: it greeted us as another one.
+            PeerError: its handshake named another incarnation.
         """
         greeted = self.multi.incarnations.get(node, life.incarnation)
         if life.incarnation != greeted:
             raise PeerError(f"a life {life.incarnation} of one that greeted as {greeted}")
         if self.admission is None:
             return
-        if life.asks:  # before this very life is what we know
+        if life.asks:  # judge before this life becomes known
             assert self.links is not None
             self.links.answer_life(node, self.admission.judge(node, life))
         self.admission.hear(node, life)
@@ -467,7 +468,7 @@ class Engine(Submitting):
         """A peer says whether it knows our directory.
 
         Raises:
-            PeerError: no honest node answers so.
+            PeerError: no honest node gives this answer.
             DirectoryRefused: this node must not run.
         """
         admission = self.admission
@@ -480,7 +481,7 @@ class Engine(Submitting):
         self._stop_voting_if_forgetful(now)
 
     def _look_at_claims(self, now: Now) -> None:
-        """A peer may have said once that this directory is not ours, or say nothing at all."""
+        """Check peers that have said once that this directory is not ours, or do not answer."""
         admission = self.admission
         if admission is None or (admission.settled and not admission.doubted):
             return
@@ -506,7 +507,7 @@ class Engine(Submitting):
         self._try_to_settle()
 
     def _try_to_settle(self) -> None:
-        """Once it is durable that we do not vote, we may take part as one that does not."""
+        """Once our not voting is durable, we may take part as a non-voting member."""
         if self.admission is not None and self._settles_at is not None:
             self.admission.settled |= self._durable >= self._settles_at
 
@@ -519,12 +520,13 @@ class Engine(Submitting):
     # -- masters ------------------------------------------------------------------------------
 
     def _watch_masters(self, now: Now, only: set[GroupId] | None = None) -> None:
-        """Tell the broker when a group began or ceased to be ours, or changed hands."""
+        """Tell the broker that the master of a group has changed, or that we began or ceased to
+        act."""
         if self.masterships.changed(now, only) and self.hooks is not None:
             self.hooks.masters_changed(now)
 
     def request_steal(self, group: GroupId, master: NodeId, lease_ver: Slot, token: int) -> None:
-        """Ask the master for a group that should be ours."""
+        """Ask a group's master to hand it over to us."""
         assert self.links is not None
         applied = self.multi.replicas[group].learner.applied
         request = StealRequest(group, self.multi.incarnation, lease_ver, applied, token)
@@ -549,7 +551,7 @@ class Engine(Submitting):
             self._parked_steals.append((since_boot_ns, sender, request))
 
     def hand_over(self, now: Now, sender: NodeId, request: StealRequest) -> None:
-        """Let the core begin, or refuse."""
+        """Let the core begin the handover, or refuse it."""
         self.multi.on_message(now, sender, request, self._step)
         self._busy.add(request.group)
 
@@ -558,13 +560,13 @@ class Engine(Submitting):
             self._on_steal_request(now, since_boot_ns, sender, request)
 
     def spread(self, group: GroupId) -> None:
-        """Tell the other members at once what we have applied, instead of now and then."""
+        """Tell the other members at once what we have applied, instead of periodically."""
         replica = self.multi.replicas.get(group)
         if replica is not None:
             timers.spread(replica, self.clock.now(), self._step)
 
     def retry_parked_steals(self) -> None:
-        """The registry has changed: what waited for it may go on."""
+        """Check parked steal requests again, because the registry has changed."""
         if self._parked_steals:
             parked, self._parked_steals = self._parked_steals, []
             self._retry_steals(self.clock.now(), parked)

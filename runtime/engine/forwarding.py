@@ -1,9 +1,9 @@
-"""What another node forwarded, looked at before it is proposed: an entry is for ever.
+"""Forwarded commands: checking those of other nodes before they are proposed, and tracking our own.
 
-A chosen command is applied by every replica and again at every restart, and a state machine that
-meets one it cannot apply must not go on. So a command that comes over a link is checked as one of
-a client is, down to the batch's CRC (TCP's checksum is 16 bits) and, where that does not take long,
-its records.
+A chosen command is applied by every replica and again at every restart, and a state machine must
+stop at one that it cannot apply. So a command that comes over a link is checked like one of a
+client, down to the batch's CRC (TCP's checksum has 16 bits) and, if that does not take long, its
+records.
 """
 
 from typing import Final
@@ -27,19 +27,20 @@ from wire.records.batch import BatchError, produced_batch
 
 FORWARD_TIMEOUT_NS: Final = 3_000 * MS
 FORWARD_NS_PER_BYTE: Final = 1_000
-"""A large command waits there behind others as large. Who is told that nobody knows sends it again,
-and without sequences it is there twice; clients wait for 30 s."""
+"""Added to the timeout, because a large command may wait there behind others of its size. A client
+that gets "unknown outcome" sends the command again, and without sequences it is stored twice;
+clients wait for 30 s."""
 LOOK_EVERY_NS: Final = 50 * MS
 
 
 def patience_ns(size: int) -> int:
-    """How long the client of a command of so many bytes waits for another node."""
+    """How long a command of `size` bytes waits for another node's answer."""
     return FORWARD_TIMEOUT_NS + size * FORWARD_NS_PER_BYTE
 
 
 @attrs.define(eq=False)
 class ForwardOut:
-    """A command of a client of ours that another node has been asked to carry out."""
+    """A command of one of our clients that was forwarded to another node."""
 
     to: NodeId
     pending: Pending
@@ -47,7 +48,7 @@ class ForwardOut:
 
 
 def problem(group: GroupId, data: memoryview) -> str:
-    """Why these bytes are not one command for this group, or "" if they are."""
+    """Why these bytes are not one valid command for this group; "" if they are."""
     if len(data) > COMMAND_BYTES_MAX:
         return f"{len(data)} bytes, at most {COMMAND_BYTES_MAX}"
     try:
@@ -62,7 +63,7 @@ def problem(group: GroupId, data: memoryview) -> str:
         elif kind == CommandKind.DELETE_RECORDS:
             if parse_delete_records(body)[1] == EVERYTHING:
                 return "it does not say which records were meant"
-        elif kind != CommandKind.REGISTRY or group != REGISTRY_GROUP:  # it refuses what it cannot
+        elif kind != CommandKind.REGISTRY or group != REGISTRY_GROUP:  # it checks its own commands
             return f"no command of kind {kind} belongs there"
     except (CommandError, BatchError, CoordinatorCommandError) as error:
         return str(error)
@@ -70,11 +71,11 @@ def problem(group: GroupId, data: memoryview) -> str:
 
 
 class Forwards:
-    """What this node has forwarded and not heard of yet; every command is settled exactly once."""
+    """Commands that this node has forwarded and that have no outcome yet; each gets exactly one."""
 
     def __init__(self, incarnation: Incarnation, journal: Journal) -> None:
         self._under_way: dict[int, ForwardOut] = {}
-        # Answers to forwards of an earlier life may still come: no number is used twice.
+        # Answers for an earlier incarnation may still arrive: no number is used twice.
         self._number = (incarnation & 0xFFFF_FFFF) << 32
         self._journal = journal
         self.timeouts = 0
@@ -85,7 +86,7 @@ class Forwards:
         return len(self._under_way)
 
     def begin(self, now: Now, to: NodeId, pending: Pending) -> int:
-        """The number under which its outcome will come back."""
+        """Track a command; returns the number under which its outcome will come back."""
         self._number += 1
         self._under_way[self._number] = ForwardOut(
             to, pending, now.boot_ns + patience_ns(pending.size)
@@ -102,12 +103,12 @@ class Forwards:
         if forward is not None:
             try:
                 forward.pending.done(outcome)
-            except Exception as error:  # noqa: BLE001  told with its traceback
-                # The outcome may be a peer's invention: then its client's time simply runs out.
+            except Exception as error:  # noqa: BLE001  logged with its traceback
+                # The peer may have sent an invalid outcome: then the client's request times out.
                 self._journal.bug(f"outcome from node {forward.to}", error)
 
     def lost(self, node: NodeId) -> None:
-        """The link to a node is gone: what it was asked to do may or may not be done."""
+        """The link to a node is lost: the outcome of what was forwarded to it is unknown."""
         for number in [one for one, out in self._under_way.items() if out.to == node]:
             self.settle(number, NotDone(FailureReason.UNKNOWN))
 

@@ -1,4 +1,4 @@
-"""What the engine needs of the parts around it, and what the links need of the engine."""
+"""The interfaces of the parts around the engine, and that of the engine for the links."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -26,7 +26,7 @@ class Machine(Protocol):
 
 
 class CatchingUp(Protocol):
-    """What replicas get that the logs of their peers do not reach back to."""
+    """State transfer, for replicas that the logs of their peers do not reach back to."""
 
     def want(self, fetch: FetchState) -> None: ...
 
@@ -36,15 +36,15 @@ class CatchingUp(Protocol):
 
 
 class Links(Protocol):
-    """What the engine needs of the links to other nodes."""
+    """The links to other nodes."""
 
     def send(self, to: NodeId, message: Message) -> None: ...
 
     def send_bulk(self, to: NodeId, message: Message) -> None:
-        """Behind everything that is small."""
+        """Send a large message, after all small ones."""
 
     def takes_bulk(self, to: NodeId) -> bool:
-        """Whether what was sent before is on its way."""
+        """Whether earlier large messages have left, so that another may be sent."""
         ...
 
     def forward(
@@ -67,32 +67,32 @@ class Links(Protocol):
 
 
 class Hooks(Protocol):
-    """Who wants to know what the engine sees."""
+    """What the engine reports to the shell."""
 
     def on_notice(self, now: Now, notice: Notice) -> None: ...
 
     def may_hand_over(self, now: Now, sender: NodeId, request: StealRequest) -> bool | None:
-        """The master's registry check of a steal: yes, no, or None for "ask again shortly"."""
+        """Whether the registry allows a steal; None: not known yet, ask again shortly."""
 
     def begin_handover(self, now: Now, sender: NodeId, request: StealRequest) -> None:
         """The registry allows it: prepare, then `hand_over`."""
 
     def masters_changed(self, now: Now) -> None:
-        """Acting or epoch of some group has changed."""
+        """The master or epoch of some group has changed, or whether we act for it."""
 
     def groups_applied(self, now: Now, groups: set[GroupId]) -> None:
         """These groups' state machines have applied entries in this round."""
 
 
 class Handler(Protocol):
-    """What the engine does with what peers say."""
+    """How the links pass on what peers send."""
 
     def peer_up(self, node: NodeId, incarnation: Incarnation) -> None: ...
 
     def peer_down(self, node: NodeId) -> None: ...
 
     def on_messages(self, sender: NodeId, messages: Iterable[Message]) -> None:
-        """Of one frame, in order; decoding them may raise."""
+        """The messages of one frame, in order; iterating decodes them and may raise."""
 
     def on_forward(
         self, sender: NodeId, number: int, group: GroupId, flags: int, command: memoryview
@@ -103,7 +103,7 @@ class Handler(Protocol):
     def on_clock(self, node: NodeId, offset_ns: int, error_ns: int) -> None: ...
 
     def on_time(self, node: NodeId, wall_ns: int) -> None:
-        """Its wall clock has shown this, some time ago."""
+        """The node's wall clock showed this time, some time ago."""
 
     def on_terms(self, node: NodeId, terms: LeaseTerms) -> None: ...
 
@@ -112,7 +112,7 @@ class Handler(Protocol):
     def on_low(self, node: NodeId, low: bool) -> None: ...
 
     def on_disk(self, node: NodeId, disk_class: int) -> None:
-        """How fast the node's disk is: a class of storage.disk.health."""
+        """The class of the node's disk (storage.disk.health)."""
 
     def on_life(self, node: NodeId, life: Life) -> None: ...
 
@@ -125,7 +125,7 @@ class Handler(Protocol):
     def on_refused(self, node: NodeId, why: RefusedFor) -> None: ...
 
     def life(self, to: NodeId) -> Life | None:
-        """What we say of ourselves, first of all and from time to time."""
+        """Our own life, to be sent first and then periodically; None: none is sent."""
         ...
 
     def wall_ns(self) -> int: ...

@@ -1,4 +1,4 @@
-"""What the engine counts: plain integers, read by the metrics."""
+"""The engine's counters: plain integers that the metrics read."""
 
 import attrs
 
@@ -13,5 +13,5 @@ class EngineStatistics:
     applied: int = 0
     batches: int = 0
     loop_lag_ns_max: int = 0
-    """The longest gap between two ticks since the metrics took it."""
+    """The longest time between two ticks since the metrics last read it."""
     refused_disk_full: int = 0

@@ -1,6 +1,6 @@
-"""The way of clients' commands to their groups: to this node's own intakes, or over a link.
+"""The part of the engine that takes commands: for this node's own intakes, or to be forwarded.
 
-The part of the engine that takes commands; what becomes of them in a round is said there.
+runtime.engine.engine proposes them in rounds.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ from runtime.system.clock import Clock
 from runtime.system.journal import Journal
 
 ROOM_ELSEWHERE: Final = 1 << 62
-"""What is refused takes no room."""
+"""For groups that this node does not have: their commands are refused and take no room."""
 
 
 class Submitting(KnownGroups):
@@ -52,7 +52,7 @@ class Submitting(KnownGroups):
         self._busy: set[GroupId] = set()
         """Groups whose intake has queued commands."""
         self._taking: dict[GroupId, Intake] = {}
-        """Those that have taken a command in this round: the next one goes behind it."""
+        """Groups that have taken a command in this round: the next one is queued after it."""
         self.group_commit = GroupCommit(intake_config.group_commit_ns)
         self.forwards = forwarded.Forwards(multi.incarnation, journal)
 
@@ -77,14 +77,14 @@ class Submitting(KnownGroups):
                 return False
             if intake.queue and intake.queue[-1] is pending:
                 self._taking[group] = intake
-        else:  # whether the group is ours was asked a moment ago, and its flush will ask again
+        else:  # that the group is ours was checked a moment ago, and `flush` checks it again
             pending.since_boot_ns = intake.queue[-1].since_boot_ns
             intake.enqueue(pending)
             self.statistics.commands += 1
         return intake.backlogged
 
     def room(self, group: GroupId) -> int:
-        """How many more bytes a group's clients may send that were held back."""
+        """How many more bytes the paused clients of a group may send."""
         intake = self.intakes.get(group)
         return ROOM_ELSEWHERE if intake is None else intake.room
 
@@ -107,7 +107,7 @@ class Submitting(KnownGroups):
     def _submit_elsewhere(
         self, now: Now, group: GroupId, pending: Pending, *, anywhere: bool
     ) -> None:
-        """A command for a group this node is no member of."""
+        """Handle a command for a group that this node is not a member of."""
         master = self.master(group)
         if not anywhere or pending.ordered or master in (None, self.multi.me):
             pending.done(NotDone(FailureReason.NOT_MASTER, master))
@@ -115,7 +115,7 @@ class Submitting(KnownGroups):
         assert master is not None
         self._forward(now, group, master, pending, 0)
 
-    # -- what peers forward -------------------------------------------------------------------
+    # -- commands that peers forward ----------------------------------------------------------
 
     def on_forward(
         self, sender: NodeId, number: int, group: GroupId, flags: int, command: memoryview
@@ -153,8 +153,8 @@ class Submitting(KnownGroups):
         self._busy.add(group)
 
     def _no_room(self, group: GroupId, command: Buffer) -> bool:
-        """Whether a command is refused because disks are nearly full. Not where we are not the
-        master: the client would come back here for ever, and never hear who is."""
+        """Whether a command is refused because disks are nearly full. Only the master refuses:
+        otherwise the client would retry here for ever, and never learn who is master."""
         members = self.multi.replicas[group].members
         if (
             group == REGISTRY_GROUP
@@ -173,10 +173,11 @@ class Submitting(KnownGroups):
     # -- forwarding ---------------------------------------------------------------------------
 
     def _send_forwards(self, now: Now, group: GroupId, forwards: list[Forward]) -> None:
-        """Where one cannot be sent, none that must not overtake it is."""
+        """Send forwards in order. If one cannot be sent, later ordered ones fail as well, so that
+        they do not overtake it."""
         sent = True
         for forward in forwards:
-            if forward.pending.overtakes():  # the link was lost since
+            if forward.pending.overtakes():  # the link was lost meanwhile
                 forward.pending.done(NotDone(FailureReason.OVERLOADED, self.multi.me))
             elif sent or not forward.ordered:
                 sent &= self._forward(now, group, forward.to, forward.pending, forward.flags)

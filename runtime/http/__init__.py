@@ -1,1 +1,1 @@
-"""The node's HTTP server, and who may ask it. The routes are in admin/, metrics/ and console/."""
+"""The node's HTTP server, and who may use it. The routes are in admin/, metrics/ and console/."""

@@ -1,17 +1,20 @@
-"""Who may ask a node over HTTP: the pages of other sites may not, though they run on this machine.
+"""Who may use a node's HTTP port: pages of other sites may not, even though a browser here runs
+their scripts.
 
-The port is on loopback and has no password, so whoever runs a program here may use it. A browser
-runs everybody's programs. What keeps these away:
+The port is on loopback and has no password, so every program on this machine may use it. But a
+browser runs programs of other sites. The attacks, and the defence against each:
 
-- *Another site's page sends a request here.* Browsers say whose page it was (Origin, Sec-Fetch-*).
-  A POST must be JSON as well, which such a page cannot send without being allowed to first, and we
-  allow nobody; from a browser it must carry CONSOLE_HEADER, which takes the same permission.
-- *Another site's name is made to mean this machine* (DNS rebinding), so that for the browser all of
-  it is one site: the Host is then that name. Only names of loopback are ours, and the one of the
-  proxy that `listen.http_origin` names.
-- *Another site shows our page in a frame* and lets the user press its buttons unseen: PAGE_HEADERS.
+- *Another site's page sends a request to this port.* Browsers say whose page it was (Origin,
+  Sec-Fetch-*). A POST must also be JSON, which such a page may only send with our permission, and
+  we give none (CORS). A POST from a browser must have CONSOLE_HEADER, which needs the same
+  permission.
+- *Another site's name resolves to this machine* (DNS rebinding), so that the browser takes both for
+  one site. Then the Host header has that name. We only accept names of loopback, and the name of
+  the proxy in `listen.http_origin`.
+- *Another site shows our page in a frame* and makes the user press its buttons unknowingly
+  (clickjacking): PAGE_HEADERS.
 
-What is no browser sends none of these headers, and is not asked for them.
+Other programs send none of these headers, and do not need them.
 """
 
 from collections.abc import Mapping
@@ -34,7 +37,7 @@ PAGE_HEADERS: Final = (
     ("Referrer-Policy", "no-referrer"),
     ("Cross-Origin-Opener-Policy", "same-origin"),
 )
-"""For pages: nothing from elsewhere, nothing inline, in nobody's frame."""
+"""For pages: nothing from other sites, nothing inline, not in a frame."""
 ALL_HEADERS: Final = (
     ("X-Content-Type-Options", "nosniff"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
@@ -42,21 +45,21 @@ ALL_HEADERS: Final = (
 
 
 class Forbidden(ValueError):
-    """The request may be somebody else's idea; the text says why and what to do."""
+    """The request may come from another site; the text says why it is refused and what to do."""
 
 
 class Guard:
-    """`proxy_origin`: where a proxy in front of this port is reached by browsers, "" for none."""
+    """`proxy_origin`: where browsers reach a proxy in front of this port; "" for none."""
 
     def __init__(self, proxy_origin: str = "") -> None:
         self._proxy_origin = proxy_origin
         self._proxy_host = urlsplit(proxy_origin).netloc
 
     def check(self, method: str, headers: Mapping[str, str]) -> None:
-        """Headers with lower-case names.
+        """Check a request; the names of its headers are in lower case.
 
         Raises:
-            Forbidden: the request is not answered.
+            Forbidden: the request must be refused.
         """
         host = headers.get("host", "")
         if host and not self._is_ours(host):

@@ -1,9 +1,9 @@
-"""The node's HTTP side: metrics, liveness, readiness, status, administration. Loopback only.
+"""The node's HTTP server: metrics, liveness, readiness, status, administration. Loopback only.
 
-Small on purpose: one request per connection, h11 parses, everything is bounded in size and time.
-The routes are plain functions given by the composition root; those that wait are awaited. Who may
-ask is runtime.http.guard's to say. An answer may also be a stream, which goes on for as long as its
-reader keeps up.
+Small on purpose: one request per connection, h11 as the parser, limits of size and time for
+everything. The composition root passes in the routes, which are async functions. runtime.http.guard
+decides who may use them. An answer may also be a stream, which goes on as long as its reader keeps
+up.
 """
 
 import json
@@ -24,11 +24,11 @@ from runtime.system.memory import Memory
 REQUEST_BYTES_MAX: Final = 256 * 1024
 REQUEST_TIMEOUT_S: Final = 15.0
 CONNECTIONS_MAX: Final = 64
-"""With one more the oldest goes that is no stream: nobody who says nothing, or takes nothing, keeps
-the probe of a supervisor out."""
+"""One more closes the oldest connection that is not a stream, so that clients which send or read
+nothing cannot keep out a supervisor's probe."""
 STREAMS_MAX: Final = 32
 SEND_TIMEOUT_S: Final = 5.0
-"""A piece of a stream that its reader has not taken by then was the last one."""
+"""A stream ends if its reader takes longer than this for one piece."""
 QUERY_FIELDS_MAX: Final = 16
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
@@ -47,7 +47,7 @@ Send: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 @attrs.frozen
 class Stream:
-    """An answer of unknown length: `run` sends its pieces, and ends when it returns."""
+    """An answer of unknown length: `run` sends its pieces; the stream ends when it returns."""
 
     content_type: str
     run: Callable[[Send], Awaitable[None]]
@@ -55,11 +55,11 @@ class Stream:
 
 
 class BadRequest(ValueError):
-    """The request makes no sense; the text says why and what to do."""
+    """The request is invalid; the text says why and what to do."""
 
 
 Route = Callable[[Any], Awaitable[Answer | Stream]]
-"""Gets the JSON body of a POST, decoded; of a GET the fields of its query, None without any."""
+"""Gets the decoded JSON body of a POST, or the query fields of a GET (None if there are none)."""
 
 
 def json_answer(value: object, status: int = 200) -> Answer:
@@ -67,7 +67,7 @@ def json_answer(value: object, status: int = 200) -> Answer:
 
 
 class HttpServer:
-    """`on_bug` is told of an exception that no route should have let out, to log it."""
+    """`on_bug` logs unexpected exceptions of routes."""
 
     def __init__(
         self,
@@ -80,14 +80,14 @@ class HttpServer:
         self._on_bug = on_bug
         self._memory = memory or Memory(1 << 40, 1 << 40)
         self._open: dict[trio.CancelScope, None] = {}
-        """Connections that are no streams, the oldest first."""
+        """Connections that are not streams, oldest first."""
         self._streams = 0
         self.displaced_total = 0
         self.nursery: trio.Nursery | None = None
-        """Where connections are served; None: nobody is let in yet."""
+        """Where connections are served; None: no connection is accepted yet."""
 
     def accept(self, stream: object, _host: str) -> None:
-        """A connection from a runtime.network.listener."""
+        """Take a connection from a runtime.network.listener."""
         assert isinstance(stream, socket.socket), "HTTP is served from sockets only"
         if self.nursery is None:
             stream.close()
@@ -96,7 +96,7 @@ class HttpServer:
         self.nursery.start_soon(self.handle, trio.SocketStream(sock), self._let_in())
 
     def _let_in(self) -> trio.CancelScope:
-        """A place for one more connection, in the order in which they came: tasks begin in any."""
+        """Register one more connection, in order of arrival; tasks would start in any order."""
         if len(self._open) + self._streams >= CONNECTIONS_MAX:
             oldest = next(iter(self._open))  # STREAMS_MAX is smaller: there is one
             del self._open[oldest]
@@ -109,15 +109,15 @@ class HttpServer:
     async def handle(
         self, stream: trio.SocketStream, scope: trio.CancelScope | None = None
     ) -> None:
-        """Serve one connection: one request, one answer. What it raised would end the node."""
+        """Serve one connection: one request, one answer. Never raises: that would end the node."""
         scope = scope or self._let_in()
         try:
             with scope:
                 scope.deadline = trio.current_time() + REQUEST_TIMEOUT_S
                 await self._exchange(stream, scope)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # whoever asked has gone
-        except Exception as error:  # noqa: BLE001  told with its traceback, costs one connection
+            pass  # the client is gone
+        except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
             self._on_bug("HTTP", error)
         finally:
             self._open.pop(scope, None)
@@ -195,7 +195,7 @@ def _fields(query: str) -> dict[str, str]:
 
 
 async def _stream(stream: trio.SocketStream, connection: h11.Connection, answer: Stream) -> None:
-    """Send a stream piece by piece; who does not read is cut off."""
+    """Send a stream piece by piece; a reader that is too slow is disconnected."""
 
     async def send_all(data: bytes) -> None:
         with trio.move_on_after(SEND_TIMEOUT_S) as patience:
@@ -219,8 +219,8 @@ async def _stream(stream: trio.SocketStream, connection: h11.Connection, answer:
 
 
 def _has_hung_up(stream: trio.abc.Stream) -> bool:
-    """Whether whoever asked has gone. A node that had stopped reads requests late: by then their
-    senders have given up, and perhaps had another node do something else."""
+    """Whether the client is gone. A process that was suspended reads requests late: by then the
+    clients have given up, and perhaps have asked another node for something else."""
     if not isinstance(stream, trio.SocketStream):
         return False
     poller = select.poll()

@@ -1,3 +1,3 @@
-"""Who the other nodes are and what this one may believe of them: the handshake of a link, admission
-of a data directory, who is master where, whether a quorum is in touch, proposals to the registry.
+"""What this node knows of the others and of itself: the handshake of a link, admission of a data
+directory, masters of other groups, contact with a quorum, proposals to the registry.
 """

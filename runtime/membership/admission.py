@@ -1,43 +1,43 @@
-"""Is this the directory this node has always had? The peers are asked before it votes.
+"""Admission: before a node votes, its peers confirm that it still has its own data directory.
 
-A directory that is empty, or an old copy, knows less than its node once promised and voted for. It
-cannot know that itself, so every node says at each start which incarnation used its directory last
-and how far its log goes (Life), and the others compare (Verdict):
+If a directory is empty, or an old copy, it lacks promises and votes that its node once made. The
+node cannot know that. So at each start it says which incarnation last used its directory and how
+far its log goes (Life), and the others compare that (Verdict):
 
-* with the registry, which every node has on its disk: the incarnation registered last must be in
-  the directory's past. A node registers only after it was admitted or has durably stopped voting;
-* with how far its log went when they heard of it last: this finds a copy taken while the same
-  incarnation was running, and a tail that was lost with the power and looks merely torn. They have
-  that on their disks, too (storage.witness): two old copies of three, put back while all nodes were
-  down, would otherwise be a majority that knows of nothing it has forgotten;
-* and a directory without any record must be somebody's first one: known to nobody who has a log.
+* With the registry, which every node has on its disk: the incarnation registered last must be in
+  the directory's past. A node registers only after it was admitted, or has durably stopped voting.
+* With how far its log went when they last heard of it. This finds a copy taken while the same
+  incarnation was running, and a tail that was lost in a power cut and merely looks torn. They have
+  that on their disks, too (storage.witness): otherwise two old copies of three, restored while all
+  nodes were down, would be a majority that does not know what it has forgotten.
+* A directory without any record must be a node's first one: unknown to every node that has a log.
 
-Whoever is told that it has forgotten something becomes non-voting in all its groups and comes back
-by the rule of paxos.rejoin. Until that is settled, a node says nothing in any group. It goes on
-asking those who have not answered: better late than never.
+A node that learns that it has forgotten something becomes non-voting in all its groups, and comes
+back by the rule of paxos.changes.rejoin. Until this is settled, a node sends nothing in any group.
+It goes on asking peers that have not answered: a late verdict is better than none.
 
-One wrong word must not do that (docs/adr/0045). A verdict counts as the answer to a question, if it
-is possible. What would cost this node its votes, or its life, has to be said twice: from the first
-time on it takes part in nothing, and asks again, as it asked when it started. It is believed when a
-second node says so as well, and when the one that said it is not heard any more or was born again.
-How far a log goes has to be said twice, too: the word is kept on the disk, and will be held against
-the node that it is about.
+One false message must not have that effect (docs/adr/0045). A verdict only counts as the answer to
+a question, and if it is consistent. A verdict that would cost this node its votes, or stop it, must
+come twice: after the first one the node takes part in nothing and asks again, as it asked when it
+started. It believes the claim if a second node says the same, or if the node that said it is not
+heard any more or has restarted. How far a log goes must also be said twice: peers keep that on
+their disks, and it will be used against the node that it is about.
 
-How many have to answer. Usually as many members of the registry's group as make a majority with
-this node: more would keep a cluster from restarting that has lost a node. For an empty directory
-all of [peers], or one that knows better: then every quorum it may ever have been part of has a
-member among those who answer, whichever nodes its groups are on. So a new cluster begins when all
-its nodes are up, and none of them comes late and is thought to have forgotten something. An empty
-directory that was admitted asks no further: its log is not empty any more.
+How many must answer: usually as many members of the registry's group as are a majority together
+with this node; more would keep a cluster that has lost a node from restarting. For an empty
+directory: all of [peers], or one that knows better. Then every quorum that it may ever have been
+part of has a member among those that answer, whichever nodes have its groups. So a new cluster
+begins when all its nodes are up, and none of them comes late and seems to have forgotten something.
+An empty directory that was admitted asks no more: its log is no longer empty.
 
-A node that is no founder need not ask. Whatever group it becomes a member of, it begins that as one
-that does not vote (runtime.balancing.hosting), as if it had been there and had forgotten all; so a
-new node, and one whose disk was replaced, are the same thing. Which nodes there are may change
-while it asks.
+A node that is not a founder need not ask. It begins every group that it becomes a member of as
+non-voting (runtime.balancing.hosting), as if it had been a member and had forgotten everything; so
+a new node and one with a replaced disk are treated alike. The set of nodes may change while it
+asks.
 
-No node of a new cluster can be mistaken for one that has forgotten: a node answers on its own link,
-which begins with its own Life, so it cannot be admitted (and begin to have a log) by somebody who
-has not heard it say before that its directory is empty, and who remembers that.
+A node of a new cluster cannot be mistaken for one that has forgotten something. A node answers on
+its own link, which begins with its own Life. So a node can only be admitted (and begin to have a
+log) by peers that have heard before that its directory was empty, and that remember it.
 """
 
 import struct
@@ -59,8 +59,8 @@ from storage.lives import BELIEVED_MAX
 _LIFE: Final = struct.Struct(">QQQB")
 _VERDICT: Final = struct.Struct(">QBQ")
 WAIT_FOR_OTHERS_NS: Final = 2_000_000_000
-"""As long as nodes that are started together need to find one another, many times over. Only a
-cluster that starts as a whole, without one of its nodes, waits for so long."""
+"""Many times the time in which nodes that start together find one another. Only a cluster that
+starts as a whole, and without one of its nodes, waits for this long."""
 _SETTLED: Final = 1
 _ASKS: Final = 2
 
@@ -68,19 +68,19 @@ _ASKS: Final = 2
 class Judgement(IntEnum):
     KNOWN = 1
     FORGETFUL = 2
-    """This directory is not the one the node had, or not all of it."""
+    """The directory is not the one that the node had, or not all of it."""
     OUTDATED = 3
-    """The incarnation itself was used before: such a node must not even run."""
+    """The incarnation itself was used before: the node must not even run."""
 
 
 @attrs.frozen
 class Life:
-    """What a node says of itself. `previous` is 0 where the directory holds no record."""
+    """What a node says about itself. `previous` is 0 if the directory has no record."""
 
     incarnation: Incarnation
     previous: Incarnation
     place: Place
-    """How far its log goes: what it found at its start, or has written since."""
+    """How far its log goes, as found at the start or written since."""
     settled: bool
     asks: bool
     """Whether it wants a verdict."""
@@ -104,7 +104,7 @@ class Life:
 
 @attrs.frozen
 class Verdict:
-    """The answer to the Life of one incarnation; `known` is the one registered last."""
+    """The answer to the Life of an incarnation; `known` is the one registered last."""
 
     incarnation: Incarnation
     judgement: Judgement
@@ -124,8 +124,8 @@ class Verdict:
 
 
 class Claim(NamedTuple):
-    """A peer says that this node has forgotten something, or must not run: when, and in which life
-    of its own."""
+    """A peer has said that this node has forgotten something, or must not run: when, and in which
+    incarnation of its own."""
 
     since_boot_ns: int
     life: Incarnation | None
@@ -133,10 +133,10 @@ class Claim(NamedTuple):
 
 
 class Admission:
-    """`nodes` is the registry's list, `untouched` whether our own log has no record of a group.
+    """`nodes` is the registry's list; `untouched`: whether our own log has no record of any group.
 
-    `quorum_sets`: sets of nodes, of each of which enough have to answer. `witnessed`: what an
-    earlier life of ours has heard.
+    `quorum_sets`: sets of nodes; enough of each must answer. `witnessed`: what earlier incarnations
+    of this node have heard.
     """
 
     def __init__(
@@ -155,28 +155,28 @@ class Admission:
         self._quorum_sets = quorum_sets
         self._known_by: set[NodeId] = set()
         self._met: dict[NodeId, Incarnation] = {}
-        """Whose empty directory we heard of while our own log was untouched."""
+        """Nodes of whose empty directory we heard while our own log was untouched."""
         self._witnessed = dict(witnessed)
         self._last_lives: dict[NodeId, tuple[Incarnation, Place]] = {}
-        """How far each node's log goes by its last word, which is believed when said again."""
+        """How far each node's log goes according to its last Life; believed once it is repeated."""
         self._claims: dict[NodeId, Claim] = {}
         self._asked: set[NodeId] = set()
-        """Whose answer is on its way."""
+        """Nodes that were asked and have not answered yet."""
         self._found: Place | None = None
-        """How far our log went when we said so for the first time."""
+        """How far our log went when we first said so."""
         self._settled: set[NodeId] = set()
-        """Peers that take part themselves, by their last word."""
+        """Peers that take part themselves, according to their last Life."""
         self._first_look_ns: int | None = None
         self._has_waited = False
         self.forgetful = False
         self.outlived_by: Incarnation | None = None
-        """A later life of this node that the peers know: the next start must begin above it."""
+        """A later incarnation of this node that peers know: the next start must begin above it."""
         self.settled = self._is_known()
         """Admitted, or durably non-voting: this node may take part."""
 
     @property
     def asks(self) -> bool:
-        """Whether there is anybody left whose verdict would change something."""
+        """Whether a verdict that is still missing could change something."""
         if self.forgetful:
             return False
         if self._claims:
@@ -185,21 +185,22 @@ class Admission:
 
     @property
     def doubted(self) -> bool:
-        """Somebody has said once what would cost this node its votes: it takes part in nothing."""
+        """Whether a peer has made a claim that would cost this node its votes: until it is decided,
+        this node takes part in nothing."""
         return bool(self._claims)
 
     @property
     def waits_for(self) -> int:
-        """How many more have to say that they know this directory."""
+        """How many more nodes must say that they know this directory."""
         return 0 if self.settled else self._missing()
 
     def _others(self) -> set[NodeId]:
         return {node for one_set in self._quorum_sets() for node in one_set} - {self.me}
 
     def _is_known(self) -> bool:
-        """Whether enough have answered, and are more than copies of one another. Who has only just
-        started, too, may be as old a copy as this one: its word alone is not enough while another
-        node, which may remember more, has had no time to come up."""
+        """Whether enough nodes have answered, and are not all old copies. A peer that has just
+        started as well may be as old a copy as this node: its answer alone is not enough until
+        other nodes, which may remember more, have had the time to come up."""
         if self.forgetful or self._missing():
             return False
         return (
@@ -209,7 +210,7 @@ class Admission:
         )
 
     def _missing(self) -> int:
-        """How many more have to answer, of the circle that lacks most."""
+        """How many more nodes must answer, for the set that lacks most answers."""
         return max((self._missing_of(frozenset(one)) for one in self._quorum_sets()), default=0)
 
     def _missing_of(self, one_set: frozenset[NodeId]) -> int:
@@ -223,8 +224,8 @@ class Admission:
         return max(0, needed - len(self._known_by & others))
 
     def life(self, place: Place) -> Life:
-        """What to say of ourselves. Who doubts us is asked what it was asked at first: it answers
-        by how far our log goes, which is further now."""
+        """Our own Life. After a claim it is the same as at the start, because peers judge by how
+        far our log goes, and it goes further now."""
         if self._found is None:
             self._found = place
         if self._claims:
@@ -232,11 +233,11 @@ class Admission:
         return Life(self.incarnation, self.previous, place, self.settled, self.asks)
 
     def asked(self, node: NodeId) -> None:
-        """Our life was sent to it."""
+        """Take note that our Life was sent to a node."""
         if self.asks:
             self._asked.add(node)
 
-    # -- others ask us ------------------------------------------------------------------------
+    # -- judging others -----------------------------------------------------------------------
 
     def judge(self, node: NodeId, life: Life) -> Verdict:
         registered = self._nodes().get(node)
@@ -260,7 +261,7 @@ class Admission:
         return Judgement.KNOWN if met else Judgement.FORGETFUL
 
     def hear(self, node: NodeId, life: Life) -> None:
-        """A peer says whether it takes part, and how far its log goes if it does."""
+        """Take in a peer's Life: whether it takes part, and if so, how far its log goes."""
         if not life.settled:
             self._settled.discard(node)
             return
@@ -269,8 +270,8 @@ class Admission:
         self.witness(node, life)
 
     def witness(self, node: NodeId, life: Life) -> None:
-        """A settled node says how far its log goes. The last two words count, by the lesser: what
-        is wrong once is not kept, and what was wrong twice is put right by the next two."""
+        """Take note of how far a settled node's log goes: the lower of its last two values, so that
+        one false value is not kept, and two false ones are corrected by the next two."""
         before = self._last_lives.get(node)
         self._last_lives[node] = (life.incarnation, life.place)
         if before is not None and before[0] == life.incarnation:
@@ -278,29 +279,29 @@ class Admission:
 
     @property
     def witnessed(self) -> dict[NodeId, tuple[Incarnation, Place]]:
-        """What to write down: a copy."""
+        """What to keep on the disk: a copy."""
         return dict(self._witnessed)
 
-    # -- they answer --------------------------------------------------------------------------
+    # -- answers of others --------------------------------------------------------------------
 
     def on_verdict(
         self, node: NodeId, verdict: Verdict, boot_ns: int = 0, life: Incarnation | None = None
     ) -> None:
-        """One answer, of this `life` of the node's; `settled`, `doubted` or `forgetful` may have
-        changed now.
+        """Take in an answer of a node, in its incarnation `life`; this may change `settled`,
+        `doubted` and `forgetful`.
 
         Raises:
-            PeerError: no honest node answers so.
+            PeerError: no honest node gives this answer.
             DirectoryRefused: this incarnation was used before.
         """
         if verdict.incarnation != self.incarnation or not self.asks or node not in self._others():
             return
         self._check(verdict)
         if node not in self._asked:
-            return  # it is the answer to nothing
+            return  # it answers no question of ours
         self._asked.discard(node)
         claim = self._claims.get(node)
-        if claim is not None and claim.life != life:  # who is born again may have forgotten
+        if claim is not None and claim.life != life:  # after a restart it may have forgotten it
             self._believe(node)
         elif verdict.judgement is Judgement.KNOWN:
             self._claims.pop(node, None)
@@ -315,9 +316,9 @@ class Admission:
     def tick(
         self, boot_ns: int, patience_ns: int, is_heard: Callable[[NodeId, Incarnation | None], bool]
     ) -> None:
-        """Who cannot be asked once more is believed: it may have been the only one to know.
-        `is_heard`: whether a node is there, and in that life. And who does not come is not waited
-        for any longer.
+        """Believe the claim of a node that cannot be asked again: it may have been the only one to
+        know. `is_heard`: whether a node is heard, in that incarnation. After WAIT_FOR_OTHERS_NS
+        also stop waiting for nodes that do not come up.
 
         Raises:
             DirectoryRefused: this incarnation was used before.
@@ -332,10 +333,10 @@ class Admission:
                 return
 
     def _check(self, verdict: Verdict) -> None:
-        """Refuse what does not follow from what this node says of itself (`_judgement`).
+        """Refuse a verdict that contradicts this node's Life (`_judgement`).
 
         Raises:
-            PeerError: saying what.
+            PeerError: it does.
         """
         known, judgement = verdict.known, verdict.judgement
         outdated = judgement is Judgement.OUTDATED
@@ -354,7 +355,8 @@ class Admission:
         raise DirectoryRefused(self._outlived(node, verdict.known))
 
     def _outlived(self, node: NodeId, known: Incarnation) -> str:
-        """Keep the number for the next start, if it leaves room for later ones; what to do."""
+        """Keep the number for the next start, if it leaves room for later ones; returns what the
+        operator must do."""
         story = (
             f"node {node} knows incarnation {known} of this node, and this is {self.incarnation}: "
             "the directory is an old copy or empty, and the clock was ahead once or is behind now. "

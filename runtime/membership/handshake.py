@@ -1,8 +1,8 @@
-"""Who may talk to whom: the first frame on a link (HELLO), and the answer to one who may not.
+"""The handshake of a link: its first frame (HELLO), and the answer to a node that is refused.
 
-Every connection begins with who is calling, whom it is looking for, of which cluster, in which
-format. Whoever does not belong is told why and what to do (REFUSED), once, and the connection ends;
-both sides write it down. A refused node disturbs nobody: it tries again ever less often.
+Every connection begins with the caller's id, the node it wants, the cluster and the format. A
+caller that does not belong here gets the reason and what to do about it (REFUSED), once, and the
+connection ends; both sides log it. A refused node does no harm: it retries with backoff.
 """
 
 import struct
@@ -17,10 +17,10 @@ from paxos.codec import PeerError
 from paxos.ids import INCARNATION_MAX, NOBODY, Incarnation, NodeId
 
 FORMAT: Final = 5
-"""Of the frames on a link, this one included, and of what nodes make of them. 1: without `to`,
-`founding` and REFUSED. 2: partitions knew no write tokens; replicas of both kinds would judge the
-same batch differently, and have different logs from then on. 3: without CONSOLE. 4: nothing fenced
-what a mastership decided (ADR 33): an older replica stops at such a command."""
+"""The format of the frames on a link, including this one, and of their meaning. 1: without `to`,
+`founding` and REFUSED. 2: without write tokens: replicas of both versions would judge the same
+batch differently, and their state would diverge. 3: without CONSOLE. 4: without fences for the
+decisions of a mastership (ADR 33): an older replica stops at such a command."""
 _HELLO: Final = struct.Struct(">HHiQiHH")
 _REFUSED: Final = struct.Struct(">B")
 NAME_BYTES_MAX: Final = 255
@@ -32,7 +32,7 @@ class RefusalReason(IntEnum):
     FORMAT = 1
     OTHER_CLUSTER = 2
     OTHER_NODE = 3
-    """The address is that of another node than the one that is looked for."""
+    """The address belongs to another node than the wanted one."""
     SAME_NODE = 4
     REMOVED = 5
     UNKNOWN = 6
@@ -62,7 +62,7 @@ class Refusal:
 
 
 class Refused(PeerError):
-    """A caller that does not belong here; it is told why before its connection ends."""
+    """The caller does not belong here; it gets the reason before its connection ends."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.text)
@@ -75,9 +75,9 @@ class Hello:
     node: NodeId
     incarnation: Incarnation
     to: NodeId = NOBODY
-    """Whom the caller means to talk to."""
+    """The node that the caller wants to talk to."""
     founding: str = ""
-    """Where its groups began, by its configuration: must be the same on all nodes."""
+    """The settings with which its groups were founded: must be the same on all nodes."""
 
     def encode(self) -> bytes:
         name, founding = self.cluster_id.encode(), self.founding.encode()
@@ -86,7 +86,8 @@ class Hello:
 
     @classmethod
     def decode(cls, body: memoryview) -> "Hello":
-        """Raises PeerError for another format or a malformed greeting."""
+        """Decode a HELLO. Raises PeerError (Refused) for another format, or PeerError for a
+        malformed frame."""
         if len(body) >= 2:
             _check_formats(int.from_bytes(body[:2], "big"), int.from_bytes(body[2:4], "big"))
         if len(body) < _HELLO.size:
@@ -125,8 +126,8 @@ def refusal(
     removed: Collection[NodeId],
     connected: Incarnation | None,
 ) -> Refusal | None:
-    """Why a caller is refused; None: it is welcome. `connected`: the incarnation of this node that
-    is connected already. The texts are read on both sides."""
+    """Why a caller is refused; None if it is accepted. `connected`: the incarnation of the calling
+    node that is connected already. Both sides log the texts."""
     node = caller.node
     if caller.cluster_id != me.cluster_id:
         return Refusal(
@@ -143,7 +144,7 @@ def refusal(
     if node == me.node:
         return Refusal(
             RefusalReason.SAME_NODE,
-            f"another process says it is node {node}, too: stop one of them, or give it another "
+            f"another process also claims to be node {node}: stop one of them, or give it another "
             "node.id",
         )
     if node in removed:
@@ -155,7 +156,7 @@ def refusal(
     if node not in known:
         return Refusal(
             RefusalReason.UNKNOWN,
-            f"node {node} is none of this cluster's nodes: add it with `evenkeel node add`",
+            f"node {node} is not in this cluster: add it with `evenkeel node add`",
         )
     if caller.founding != me.founding:
         return Refusal(

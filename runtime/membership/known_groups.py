@@ -1,7 +1,7 @@
-"""What a node knows of the groups, its own and those it does not host (broker.ports.Groups).
+"""What a node knows of the groups that it hosts, and of others (broker.ports.Groups).
 
-A group this node hosts is known by its replica. Of the others, their masters say so themselves
-(runtime.membership.masters), and the registry knows their members.
+A group that this node hosts is known from its replica. Of the others, the masters tell
+(runtime.membership.masters), and the registry knows the members.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from runtime.membership.masters import Masters
 from runtime.system.clock import Clock
 
 ALIVE_NS: Final = 1_500 * MS
-"""A node not heard for longer is not alive, as far as this node is concerned."""
+"""A node that was not heard for longer is not alive for this node."""
 
 
 class KnownGroups:
@@ -22,7 +22,7 @@ class KnownGroups:
         self.multi, self.clock = multi, clock
         self.elsewhere = Masters(multi.timing.lease_ns)
         self.members_elsewhere: Callable[[GroupId], tuple[NodeId, ...]] = lambda _group: ()
-        """Who has the groups that this node does not host, as the registry knows it."""
+        """The nodes that have a group which this node does not host, according to the registry."""
 
     def now(self) -> Now:
         return self.clock.now()
@@ -37,8 +37,8 @@ class KnownGroups:
         return told if replica is None else max(replica.lease.epoch, told)
 
     def master(self, group: GroupId) -> NodeId | None:
-        """By our own replica, or by what its master says where that knows of a later lease: we may
-        not have the group, or only just be learning it."""
+        """The master according to our own replica, or to the master's claim if that names a later
+        lease: we may not have the group, or may still be learning it. None: not known."""
         now = self.clock.now()
         replica = self.multi.replicas.get(group)
         heard = self.elsewhere.of(group, now)
@@ -71,6 +71,6 @@ class KnownGroups:
     def known_to_have_applied(self, group: GroupId, slot: Slot) -> bool:
         replica = self.multi.replicas.get(group)
         if replica is None:
-            return True  # nobody tells us
+            return True  # we get no news of that group
         others = self.alive() & set(replica.members) - {self.multi.me}
         return all(replica.peer(node).applied >= slot for node in others)

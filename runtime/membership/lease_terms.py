@@ -1,12 +1,12 @@
-"""Whether all nodes run their leases on the same terms (the settings `lease.*`).
+"""Whether all nodes have the same lease settings (`lease.*`).
 
-The log carries the end of each lease, so terms that differ for a while, as when they are changed by
-a rolling restart, break nothing as long as every node's clock is within the smallest margin. Left
-so, a margin that one node was given and the others were not is a promise that nobody checks: nodes
-tell each other their terms with every new link, and say where they differ.
+The log contains the expiry of each lease. So settings that differ for a while, e.g. during a
+rolling restart that changes them, break nothing as long as every node's clock is within the
+smallest margin. But if they stay different, one node may rely on a margin that others do not keep:
+so nodes exchange their settings on every new link, and log differences.
 
-A frame of its own (TERMS), for nodes of before would not know longer ones; it goes only to a peer
-whose PING says that it knows it.
+They have a frame of their own (TERMS), because older nodes do not accept longer frames of other
+kinds; it is only sent to peers whose PING says that they know it.
 """
 
 import struct
@@ -19,7 +19,7 @@ from runtime.system.journal import Journal
 
 _TERMS: Final = struct.Struct(">QQQ")
 MS_MAX: Final = 24 * 3600 * 1000
-"""The longest that a configuration may say (runtime.config.sections)."""
+"""The longest time that a configuration allows (runtime.config.sections)."""
 
 
 class LeaseTerms(NamedTuple):
@@ -36,10 +36,10 @@ class LeaseTerms(NamedTuple):
 
     @classmethod
     def decode(cls, body: memoryview) -> "LeaseTerms":
-        """What comes after these three is of a later version, and does not matter here.
+        """Decode lease settings; further bytes are of a later version and ignored.
 
         Raises:
-            PeerError: too short, or no configuration has these.
+            PeerError: too short, or not possible in a configuration.
         """
         if len(body) < _TERMS.size:
             raise PeerError(f"lease settings of {len(body)} bytes")
@@ -49,7 +49,7 @@ class LeaseTerms(NamedTuple):
         return terms
 
     def unlike(self, other: "LeaseTerms") -> str:
-        """What the other one has differently, as it is written in a configuration."""
+        """The settings of `other` that differ, as in a configuration."""
         names = zip(self._fields, self, other, strict=True)
         return ", ".join(f"lease.{name}={theirs}" for name, ours, theirs in names if ours != theirs)
 
@@ -76,12 +76,12 @@ class PeerLeaseTerms:
             )
 
     def drop(self, node: NodeId) -> None:
-        """It is none of the cluster's nodes any more."""
+        """Forget a node that is no longer in the cluster."""
         self._theirs.pop(node, None)
 
     @property
     def differing(self) -> dict[NodeId, str]:
-        """The nodes with other terms, as they were heard last, and what differs."""
+        """The nodes whose last known settings differ from ours, with the differences."""
         return {
             node: self.ours.unlike(theirs)
             for node, theirs in sorted(self._theirs.items())

@@ -1,6 +1,6 @@
-"""What a node writes down beside its log: whom it has witnessed, that it was admitted, which life
-the next one must follow, and evidence; and what it finds there when it starts: the same, and an
-operator's order."""
+"""Records that a node keeps outside of its log: witnessed nodes, its admission, the incarnation
+above which the next one must begin, and evidence. At the start it reads them, and an operator's
+order of an unsafe recovery."""
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -29,11 +29,11 @@ from storage.log.wal import Wal
 from storage.witness import read_witness, write_witness
 
 UNSAFE_AFTER_NS: Final = 5_000 * MS
-"""An order to vote again is carried out when the others had the time to say what they know."""
+"""The delay of an unsafe recovery, in which the other nodes can say what they know."""
 
 
 class LocalRecords:
-    """Files are written in the worker's thread, one job at a time."""
+    """Writes its files in the worker's thread, one job at a time."""
 
     def __init__(self, disk: Disk, directory: Path, worker: Worker, journal: Journal) -> None:
         self._disk, self._directory, self._worker = disk, directory, worker
@@ -45,10 +45,10 @@ class LocalRecords:
         self._admission_noted = self._full = False
 
     def admission_is_durable(self) -> bool:
-        """Whether the disk says that this life was admitted; called while this node takes part.
+        """Whether the admission of this incarnation is durable; called while this node takes part.
 
-        Only then may the node register: what the registry knows must be in the directory's past at
-        the next start (storage.lives).
+        Only then may the node register: the incarnation in the registry must be in the directory's
+        past at the next start (storage.lives).
         """
         admission = self.admission
         if admission is None or self._admission_noted:
@@ -62,7 +62,8 @@ class LocalRecords:
         self._lives, self._admission_noted = lives, True
 
     def tick(self) -> None:
-        """Now and then: a second of a peer's log is what may be unknown after a failure of all."""
+        """Write what was witnessed; called once a second. So after a failure of all nodes, about a
+        second of a peer's log may not be witnessed."""
         self._full = False
         admission = self.admission
         if admission is None or self._busy:
@@ -89,7 +90,8 @@ class LocalRecords:
         self._journal.debug("local records not written", reason=str(error))
 
     def close(self) -> None:
-        """The worker has ended, and so has the loop: note which life the next one must follow."""
+        """Write above which incarnation the next one must begin; the worker and the loop have
+        ended."""
         outlived_by = None if self.admission is None else self.admission.outlived_by
         if outlived_by is not None:
             write_lives(self._disk, attrs.evolve(self._lives, above=outlived_by))
@@ -114,12 +116,12 @@ def ask_peers(
     *,
     blank: bool,
 ) -> Admission:
-    """Whether this is the directory they know. A node that began on its own has nobody to ask, and
-    is asked by those that were added since."""
+    """The admission of this node. A node that founded its cluster alone has no peers to ask; nodes
+    that were added since ask it."""
 
     def quorum_sets() -> list[Collection[NodeId]]:
-        """Of whom enough must know this directory: the registry's group; for an empty one, which a
-        founder may have had, all there may have been in a group of its."""
+        """The sets of which enough nodes must know this directory: the members of the registry's
+        group; for an empty directory of a founder, all nodes that may have shared a group."""
         if not blank:
             return [replicas[REGISTRY_GROUP].members]
         return [config.peers.keys()] if config.node.id in config.founders else []
@@ -136,20 +138,20 @@ def ask_peers(
 
 
 class UnsafeOrder:
-    """Groups that an operator wants to vote again, though they may have forgotten something."""
+    """Groups that an operator wants to vote again, even if they have forgotten something."""
 
     def __init__(self, groups: Collection[GroupId], wal: Wal, journal: Journal) -> None:
         self._groups, self._wal, self._journal = set(groups), wal, journal
         self._alone: list[Replica] = []
-        """Of one member: what is damaged in its log is nowhere else."""
+        """Groups of one member: what is damaged in their log exists nowhere else."""
         self._due_boot_ns = 0
         self.filled = 0
-        """Slots that were lost, and are there as nothing now."""
+        """Lost slots that were filled with NoOp."""
         if groups:
             journal.error("unsafe-recover ordered", groups=sorted(groups))
 
     def tick(self, now: Now, replicas: Mapping[GroupId, Replica], step: Step) -> None:
-        """Carry it out, once, when what the others know had the time to come."""
+        """Carry the order out, once, after UNSAFE_AFTER_NS."""
         for alone in self._alone:
             self._go_on(now, alone, step)
         if not self._groups:
@@ -171,7 +173,7 @@ class UnsafeOrder:
                 self._alone.append(replica)
 
     def _go_on(self, now: Now, replica: Replica, step: Step) -> None:
-        """Pass over a slot that nobody has any more; what lies behind it is recalled as usual."""
+        """Fill a slot that no node has any more; the entries after it are recalled as usual."""
         slot = Slot(replica.learner.applied + 1)
         known = self._wal.slots(replica.group)
         if slot in known and self._wal.readable_to(replica.group, slot, slot) < slot:

@@ -1,4 +1,4 @@
-"""Whether the others can do without a node's directory."""
+"""Whether a node's directory may be lost without losing data or availability."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,10 +8,11 @@ from paxos.quorum import quorum_size
 
 
 def what_would_be_lost(number: int, views: Mapping[int, Any]) -> str:
-    """Why a node must not lose its directory, from what each node that answers says of its groups;
-    "" if it may. Who has lost it votes again when a majority of others can tell it what it has
-    forgotten; of two, the other (paxos.changes.rejoin). A node that does not answer may be the only
-    one with a group: the others know from the registry which groups there are."""
+    """Why a node must not lose its directory; "" if it may. `views` are the answers of the nodes
+    about their groups. A node that has lost its directory votes again once a majority of other
+    members can tell it what it has forgotten; of two members, the other one (paxos.changes.rejoin).
+    A node that does not answer may be the only one with a group: the others know all groups from
+    the registry."""
     members: dict[int, set[NodeId]] = {}
     voting: dict[int, set[int]] = {}
     for node, view in views.items():
@@ -40,7 +41,7 @@ def what_would_be_lost(number: int, views: Mapping[int, Any]) -> str:
         needed = 1 if len(its) == 2 else quorum_size(its)
         if len(able) < needed:
             return (
-                f"Paxos group {group} would stand still for ever: of its members {sorted(its)} "
+                f"Paxos group {group} would stop for ever: of its members {sorted(its)} "
                 f"only "
                 f"{able or 'none'} would vote, and {needed} others are needed for node {number} to "
                 "vote again. Bring the others back first (evenkeel status)"
@@ -51,7 +52,7 @@ def what_would_be_lost(number: int, views: Mapping[int, Any]) -> str:
 def _not_answered_for(
     members: Mapping[int, object], views: Mapping[int, Any]
 ) -> dict[int, list[int]]:
-    """Paxos groups of which no member answers, and who the members are as far as others know."""
+    """Paxos groups of which no member answers, with their members as far as others know them."""
     noted: dict[int, list[int]] = {}
     for view in views.values():
         for group, its in view.get("group_members", {}).items():

@@ -1,15 +1,15 @@
-"""Who is master of groups this node does not keep: what their masters say of themselves.
+"""The masters of groups that this node does not host, from the masters' own claims.
 
-A node hosts some of the groups only, and still has to say who leads a partition, who coordinates a
-consumer group, and where a command for the registry goes. So every master tells the nodes that are
-no members of its group (frame MASTERS): group, lease epoch, lease version and the absolute expiry.
-It is told on every change, with a new link, and once a second or as often as the lease is renewed,
-since that moves the expiry.
+A node hosts only some of the groups, and still has to name the leader of every partition and the
+coordinator of every consumer group, and to forward commands for the registry. So every master tells
+the nodes that are not members of its group (frame MASTERS): group, lease epoch, lease version and
+absolute expiry. It does so on every change, on a new link, and once a second or at every renewal,
+because that moves the expiry.
 
-What was heard is believed for as long as the lease runs, by this node's clocks, and never longer
-than a lease can: like the lease itself it may be old, and costs a refused request then, never
-safety. Of two nodes' words about a group the one with the higher lease version is the newer one,
-for as long as that lease runs: a number that was wrong is forgotten with it.
+A claim is believed as long as the lease runs by this node's clocks, and never longer than a lease
+can run. Like the lease itself it may be outdated; that costs a refused request, never safety. If
+two nodes claim a group, the higher lease version is newer, as long as that lease runs: a false
+number is forgotten with it.
 """
 
 import struct
@@ -29,7 +29,7 @@ _EPOCH_MAX: Final = 2**31 - 1
 
 
 class MasterClaim(NamedTuple):
-    """What a master says of one group."""
+    """A master's claim for one group."""
 
     group: GroupId
     epoch: Epoch
@@ -49,7 +49,7 @@ def encode_claims(words: Iterable[MasterClaim]) -> bytes:
 
 
 def decode_claims(body: memoryview) -> list[MasterClaim]:
-    """Raises PeerError for what no master says."""
+    """Decode claims. Raises PeerError if they are malformed or impossible."""
     if len(body) % _ROW.size or len(body) > ROWS_MAX * _ROW.size:
         raise PeerError(f"{len(body)} bytes about masters")
     words = [
@@ -59,13 +59,14 @@ def decode_claims(body: memoryview) -> list[MasterClaim]:
     for word in words:
         if not REGISTRY_GROUP <= word.group <= GROUPS_MAX or not 0 < word.epoch <= _EPOCH_MAX:
             raise PeerError(f"a master of group {word.group} in epoch {word.epoch}")
-        if not word.epoch <= word.lease_ver < 1 << 62:  # each epoch has a slot of its own
+        if not word.epoch <= word.lease_ver < 1 << 62:  # each epoch has its own slot
             raise PeerError(f"a lease of group {word.group} in slot {word.lease_ver}")
     return words
 
 
 class Masters:
-    """What this node was told. `longest_ns`: no lease runs longer from when it was heard of."""
+    """The claims that this node has heard. `longest_ns`: no lease runs longer than this after its
+    claim was heard."""
 
     def __init__(self, longest_ns: int) -> None:
         self._longest_ns = longest_ns
@@ -75,14 +76,14 @@ class Masters:
         return len(self._heard)
 
     def hear(self, now: Now, node: NodeId, words: Iterable[MasterClaim]) -> bool:
-        """Whether a group has another master now, or any at all."""
+        """Take in claims; returns whether a group has a new master, or has one again."""
         changed = False
         for word in words:
             known = self._heard.get(word.group)
             if (
                 known is not None
                 and known.lease_ver > word.lease_ver
-                and known.node != node  # who has the last word on its own
+                and known.node != node  # a node may correct its own claim
                 and known.until_boot_ns > now.boot_ns
             ):
                 continue
@@ -94,18 +95,18 @@ class Masters:
         return changed
 
     def of(self, group: GroupId, now: Now) -> KnownMaster | None:
-        """The last word about a group, if its lease still runs."""
+        """The last claim for a group, if its lease still runs."""
         heard = self._heard.get(group)
         return None if heard is None or heard.until_boot_ns <= now.boot_ns else heard
 
     def groups(self, now: Now) -> Iterator[GroupId]:
-        """The groups whose masters are known here by their own word."""
+        """The groups whose masters are known here from their claims."""
         for group, heard in self._heard.items():
             if heard.until_boot_ns > now.boot_ns:
                 yield group
 
     def epoch(self, group: GroupId) -> int:
-        """The highest epoch heard of, also of a lease that is over; -1 if nothing was heard."""
+        """The epoch of the last claim, even if its lease is over; -1 if there was none."""
         heard = self._heard.get(group)
         return -1 if heard is None else heard.epoch
 
@@ -113,7 +114,8 @@ class Masters:
 def claims_for(
     node: NodeId, replicas: Mapping[GroupId, Replica], now: Now
 ) -> Iterator[MasterClaim]:
-    """What to tell a node: the groups this node acts for and that one is no member of."""
+    """The claims to send to a node: the groups that this node acts for and that one is not a member
+    of."""
     for group, replica in replicas.items():
         if node not in replica.members and replica.acting(now):
             lease = replica.lease
@@ -121,9 +123,10 @@ def claims_for(
 
 
 class MasterGossip:
-    """When to tell whom: `due` says which nodes are. As often as leases are renewed, for each
-    renewal moves the expiry: told once a second, what was heard of a lease of 800 ms ran out before
-    the next word came, and half of the time nobody seemed to be master (whole world 14)."""
+    """When to send claims, and to which nodes: `due` says so. As often as leases are renewed,
+    because each renewal moves the expiry: with one claim per second, the known expiry of a lease of
+    800 ms passed before the next claim came, and half of the time there seemed to be no master
+    (whole world 14)."""
 
     def __init__(self, renew_every_ns: int = TELL_EVERY_NS) -> None:
         self._every_ns = min(TELL_EVERY_NS, renew_every_ns)
@@ -134,7 +137,7 @@ class MasterGossip:
         self._changed = True
 
     def due(self, now: Now, linked: Iterable[NodeId]) -> list[NodeId]:
-        """The linked nodes to be told now: all after a change, else each now and then."""
+        """The linked nodes to send claims to now: all after a change, else each periodically."""
         told, self._told_boot_ns = self._told_boot_ns, {}
         changed, self._changed = self._changed, False
         nodes = []

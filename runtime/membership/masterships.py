@@ -1,4 +1,4 @@
-"""Which groups this node acts for as their master, as the broker was last told."""
+"""The groups that this node acts for as master, as last reported to the broker."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ class Masterships:
         self.counts: dict[GroupId, int] = {}
         """How often this node became master of each group, by election or steal."""
         self._mastered: dict[GroupId, int] = {}
-        """The epoch of the last time it did."""
+        """The epoch in which it last did."""
 
     def add(self, group: GroupId) -> None:
         self._known[group] = (False, -1)
@@ -26,7 +26,8 @@ class Masterships:
         return self._known[group][0]
 
     def changed(self, now: Now, only: Iterable[GroupId] | None = None) -> bool:
-        """Whether one of these groups, or of all, began or ceased to be ours, or changed hands."""
+        """Whether, for one of these groups (None: of all), this node began or ceased to act, or the
+        epoch changed, since the last call."""
         changed = False
         me, replicas, known = self._multi.me, self._multi.replicas, self._known
         for group in known if only is None else only:
@@ -41,7 +42,7 @@ class Masterships:
         return changed
 
     def _note(self, group: GroupId, acting: bool, epoch: int) -> None:
-        """A new epoch in which this node acts is a new mastership; a pause within one is none."""
+        """Count a new mastership if the epoch is new; a pause within an epoch is not one."""
         if acting and self._mastered.get(group) != epoch:
             self._mastered[group] = epoch
             self.counts[group] += 1

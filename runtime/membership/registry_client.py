@@ -1,8 +1,8 @@
-"""Proposing to the registry from any node, and what a node does to join its cluster.
+"""Proposing to the registry from any node, and joining the cluster.
 
-Every node founds the cluster (the first command wins), registers itself at each boot, and, once all
-configured nodes are registered, sets the first ideal placement. All of it is repeated until this
-node's own copy of the registry shows it: nothing here has to succeed at once.
+Every node proposes to found the cluster (the first command wins), registers itself at each start,
+and, once all founders are registered, proposes the first ideal placement. It repeats each proposal
+until its own copy of the registry shows the result: nothing has to succeed the first time.
 """
 
 from collections.abc import Callable, Iterable
@@ -40,13 +40,14 @@ class RegistryClient:
         return self._groups.master(REGISTRY_GROUP) is not None
 
     def propose(self, command: Command, on_result: OnResult) -> None:
-        """`on_result` gets the result, or None where it was not carried out or nobody knows."""
+        """`on_result` gets the result, or None if the command failed or its outcome is unknown."""
         self.submit(
             command, lambda told: on_result(None if isinstance(told, FailureReason) else told)
         )
 
     def submit(self, command: Command, on_told: Callable[[Result | FailureReason], None]) -> None:
-        """`on_told` gets the result, or why there is none: only UNKNOWN may yet come true."""
+        """`on_told` gets the result, or why there is none; only after UNKNOWN may the command
+        still be carried out."""
 
         def done(outcome: Outcome) -> None:
             on_told(decode_result(outcome.result) if isinstance(outcome, Done) else outcome.why)
@@ -57,7 +58,7 @@ class RegistryClient:
 
 
 class Joining:
-    """Keeps the registry true about this node; `tick` may be called as often as one likes."""
+    """Keeps the registry's entry of this node up to date; `tick` may be called at any rate."""
 
     def __init__(
         self,
@@ -71,10 +72,10 @@ class Joining:
         self._asked: Command | None = None
         self._asked_boot_ns = 0
         self.refusal = ""
-        """What the registry said last to what this node wanted of it."""
+        """Why the registry refused this node's last proposal; "" if it did not."""
 
     def tick(self, now: Now) -> None:
-        """Ask for what is missing; for the same thing again only after RETRY_NS."""
+        """Propose what is missing; the same command again only after RETRY_NS."""
         command = self._missing()
         if command is None or not self._client.reachable:
             return

@@ -1,3 +1,3 @@
-"""What a node tells of itself: `collector.py` reads the parts' statistics when Prometheus asks, its
-neighbours have a subject each, `status.py` is GET /status.
+"""Metrics and status of a node: `collector.py` reads the parts' statistics when Prometheus scrapes,
+the other modules have one subject each, and `status.py` answers GET /status.
 """

@@ -1,4 +1,4 @@
-"""What /metrics shows of the balancer's mind: verdicts on groups, plans, weights, load reports."""
+"""Metrics of the balancer: its verdicts on groups, plans, weights, load reports."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -54,7 +54,7 @@ class BalancerMetrics(Collector):
         yield from (groups, plans, weights, *self._reports(), *self._replicas())
 
     def _replicas(self) -> Iterable[Metric]:
-        """Copies of groups: as the registry knows them, and who is heard."""
+        """Replicas of groups, from the registry and the nodes that are alive."""
         registry, alive = self._loop.registry, self._engine.alive()
         few = moving = getting = leaving = 0
         for group in map(GroupId, registry.groups):
@@ -65,16 +65,16 @@ class BalancerMetrics(Collector):
             leaving += len(members - wanted)
         yield GaugeMetricFamily(
             "evenkeel_groups_under_replicated",
-            "Paxos groups with fewer members that are heard than they should have.",
+            "Paxos groups with fewer live members than they should have.",
             value=few,
         )
         yield GaugeMetricFamily(
             "evenkeel_groups_moving",
-            "Paxos groups whose members are not their replica set.",
+            "Paxos groups whose members differ from their replica set.",
             value=moving,
         )
         copies = GaugeMetricFamily(
-            "evenkeel_replica_moves", "Replicas on their way, and to be dropped.", labels=["what"]
+            "evenkeel_replica_moves", "Replicas to be copied, and to be dropped.", labels=["what"]
         )
         copies.add_metric(["to-get"], getting)
         copies.add_metric(["to-leave"], leaving)
@@ -83,14 +83,14 @@ class BalancerMetrics(Collector):
     def _reports(self) -> Iterable[Metric]:
         meter = self._meter
         reports = CounterMetricFamily(
-            "evenkeel_load_reports", "Load reports, and what is none.", labels=["outcome"]
+            "evenkeel_load_reports", "Load reports by outcome.", labels=["outcome"]
         )
         reports.add_metric(["sent"], meter.reports_sent)
         reports.add_metric(["failed"], meter.reports_failed)
         reports.add_metric(["bad"], meter.reports_bad)
         p99 = GaugeMetricFamily(
             "evenkeel_node_produce_p99_seconds",
-            "Of produce requests, as each node reported it last.",
+            "99th percentile of produce requests, as each node last reported it.",
             labels=["node"],
         )
         for node, report in meter.cluster_load.reports.items():

@@ -1,7 +1,7 @@
-"""Prometheus metrics: one Collector reads the parts' statistics when it is scraped (style rule 12).
+"""Prometheus metrics: one Collector reads the parts' statistics when it is scraped.
 
-Histograms that need single observations (fsync, steals) are fed from bounded lists the parts keep
-between scrapes' ticks; nothing on the hot path touches prometheus-client.
+Histograms need single observations (syncs, steals): the parts keep them in bounded lists, and a
+tick moves them. Nothing on the hot path uses prometheus-client.
 """
 
 from collections import Counter, deque
@@ -28,7 +28,7 @@ from wire.error_codes import ErrorCode
 
 FSYNC_BUCKETS: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
 TICK_GAPS_KEPT: Final = 60
-"""One a second: what is shown is the longest of the last minute, however often somebody scrapes."""
+"""One per second: the longest of the last minute is shown, at any scrape interval."""
 STEAL_BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 ERRORS_SHOWN: Final = (
@@ -36,21 +36,22 @@ ERRORS_SHOWN: Final = (
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.NOT_ENOUGH_REPLICAS,
 )
-"""Also before there was one: a rate needs something to begin with. Others are shown when met."""
+"""Errors that are shown even at 0, because a rate needs a first value; others only once they
+occur."""
 
 BROKER_COUNTERS: Final = {
     "produce_requests": "Produce requests.",
-    "produce_batches": "Record batches taken in.",
+    "produce_batches": "Record batches accepted.",
     "produce_records": "Records in them.",
     "produce_bytes": "Bytes in them.",
-    "produce_read_aside": "Batches whose records were read by a thread beside the loop.",
+    "produce_read_aside": "Batches whose records a background thread validated.",
     "produce_timeouts": "Produce requests answered with a time-out.",
-    "produce_behind_refusal": "Batches refused because one before them on their connection was.",
+    "produce_behind_refusal": "Batches refused because an earlier one on their connection was.",
     "duplicates": "Batches sent again, by idempotent producers or under write tokens.",
     "fetch_requests": "Fetch requests.",
     "fetch_bytes": "Bytes of record batches sent to consumers.",
     "fetches_parked": "Fetches that waited for data.",
-    "reads_given_up": "Fetches answered without what the disk did not give in time.",
+    "reads_given_up": "Fetches answered without data that the disk did not deliver in time.",
     "fetches_refused": "Fetches answered at once because too many wait.",
     "list_offsets_requests": "ListOffsets requests.",
     "log_reads": "Reads of the log for consumers behind the memory tail.",
@@ -58,13 +59,13 @@ BROKER_COUNTERS: Final = {
     "cold_reads": "Reads of cold segments, for consumers behind the log.",
     "cold_bytes": "Bytes read by them.",
     "retention_trims": "Deletions of old records that this node proposed as master.",
-    "retention_records": "Records that went by them.",
-    "damaged_reads": "Batches whose checksum was wrong when read.",
+    "retention_records": "Records deleted by them.",
+    "damaged_reads": "Batches that had a wrong checksum when read.",
 }
 
 
 class NodeMetrics(Collector):
-    """Everything /metrics shows; `tick` moves single observations into the histograms."""
+    """All metrics of a node; `tick` moves single observations into the histograms."""
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class NodeMetrics(Collector):
         registry.register(self)
 
     def tick(self) -> None:
-        """Once a second."""
+        """Called once a second."""
         engine, writer, loop = self._engine.statistics, self._engine.writer, self._loop
         self._tick_gaps_ns.append(engine.loop_lag_ns_max)
         engine.loop_lag_ns_max = 0
@@ -134,13 +135,13 @@ class NodeMetrics(Collector):
             "evenkeel_lease_remaining_seconds", "Until the Paxos group's lease ends.", labels=labels
         )
         lag = GaugeMetricFamily(
-            "evenkeel_group_slots_behind", "Known chosen, not yet applied here.", labels=labels
+            "evenkeel_group_slots_behind", "Slots chosen and not yet applied here.", labels=labels
         )
         acting = GaugeMetricFamily(
-            "evenkeel_group_acting", "1 where this node acts as master.", labels=labels
+            "evenkeel_group_acting", "1 if this node acts as master.", labels=labels
         )
         misplaced = GaugeMetricFamily(
-            "evenkeel_group_misplaced", "1 where the master is not the ideal one.", labels=labels
+            "evenkeel_group_misplaced", "1 if the master is not the ideal one.", labels=labels
         )
         diverged = GaugeMetricFamily(
             "evenkeel_group_diverged",
@@ -173,13 +174,13 @@ class NodeMetrics(Collector):
         engine, wal = self._engine.statistics, self._engine.wal.statistics()
         forwards = self._engine.forwards
         yield _counter("evenkeel_proposals", "Entries this node proposed.", engine.proposals)
-        yield _counter("evenkeel_commands", "Commands of clients taken in.", engine.commands)
+        yield _counter("evenkeel_commands", "Commands of clients accepted.", engine.commands)
         yield _counter(
             "evenkeel_entries_applied", "Entries applied, all Paxos groups.", engine.applied
         )
-        yield _counter("evenkeel_forwarded", "Requests forwarded away.", engine.forwarded_out)
+        yield _counter("evenkeel_forwarded", "Commands forwarded.", engine.forwarded_out)
         yield _counter("evenkeel_forwards_received", "Forwards received.", engine.forwarded_in)
-        yield _counter("evenkeel_forward_timeouts", "Unanswered.", forwards.timeouts)
+        yield _counter("evenkeel_forward_timeouts", "Forwards unanswered.", forwards.timeouts)
         yield _counter("evenkeel_wal_bytes", "Bytes staged into the log.", wal.bytes_staged)
         yield _counter("evenkeel_wal_records", "Records staged into the log.", wal.records)
         yield _counter("evenkeel_wal_syncs", "Batches of the log made durable.", wal.syncs)
@@ -192,7 +193,7 @@ class NodeMetrics(Collector):
         trusted = int(self._engine.clock.trusted)
         yield _gauge("evenkeel_clock_trusted", "0 while the clock is suspect.", trusted)
         stops = self._engine.clock.trust.stood_still
-        yield _counter("evenkeel_clock_stood_still", "Seen by a peer: ours, or its own.", stops)
+        yield _counter("evenkeel_clock_stood_still", "Stopped clocks, ours or a peer's.", stops)
         differing = len(self._engine.terms.differing)
         text = "Nodes with other lease settings."
         yield _gauge("evenkeel_lease_settings_differ", text, differing)
@@ -213,12 +214,12 @@ class NodeMetrics(Collector):
         )
         yield _counter("evenkeel_log_damage", "Damaged places found in the log.", repairs.found)
         yield _gauge("evenkeel_entries_missing", "Damaged, not repaired yet.", repairs.missing)
-        yield _counter("evenkeel_entries_repaired", "Learned again.", repairs.repaired)
+        yield _counter("evenkeel_entries_repaired", "Entries learned again.", repairs.repaired)
         if scrubber is not None:
-            yield _counter("evenkeel_scrubbed_bytes", "Read again.", scrubber.bytes_read)
-            yield _counter("evenkeel_scrub_errors", "Failed reads.", scrubber.errors)
-        free = GaugeMetricFamily("evenkeel_disk_free_bytes", "Of the data directory.")
-        if room is not None:  # looked at for the first time a moment after the start
+            yield _counter("evenkeel_scrubbed_bytes", "Bytes scrubbed.", scrubber.bytes_read)
+            yield _counter("evenkeel_scrub_errors", "Failed scrubs.", scrubber.errors)
+        free = GaugeMetricFamily("evenkeel_disk_free_bytes", "Free for the data directory.")
+        if room is not None:  # first measured a moment after the start
             free.add_metric([], room.free_bytes)
         yield free
         yield _gauge("evenkeel_disk_low", "1: writes are refused.", int(engine.disk_pressure.low))
@@ -226,10 +227,10 @@ class NodeMetrics(Collector):
         health = engine.disk_health
         yield _gauge("evenkeel_disk_hung", "1: masters are given up.", int(health.hung))
         yield _gauge("evenkeel_disk_slow", "1: masters are given away.", int(health.slow))
-        text = "What the batch under way has waited for the disk."
+        text = "How long the current batch has waited for the disk."
         yield _gauge("evenkeel_disk_waiting_seconds", text, health.waited_ns / 1e9)
         refused = engine.statistics.refused_disk_full
-        yield _counter("evenkeel_refused_disk_full", "Commands refused for it.", refused)
+        yield _counter("evenkeel_refused_disk_full", "Commands refused: disk full.", refused)
 
     def _kafka(self) -> Iterable[Metric]:
         statistics = self._broker.statistics
@@ -244,15 +245,15 @@ class NodeMetrics(Collector):
         yield errors
         clients = self._clients
         yield _gauge("evenkeel_connections", "Kafka connections.", len(clients.connections))
-        yield _counter("evenkeel_connections_accepted", "Ever.", clients.accepted_total)
+        yield _counter("evenkeel_connections_accepted", "Accepted.", clients.accepted_total)
         yield _counter("evenkeel_connections_refused", "Over a limit.", clients.refused_total)
         yield _counter(
             "evenkeel_connections_displaced",
-            "Had asked nothing when another wanted in.",
+            "Unused connections closed in favour of new ones.",
             clients.displaced_total,
         )
         held = GaugeMetricFamily(
-            "evenkeel_buffer_bytes", "Memory held for connections, by what for.", labels=["kind"]
+            "evenkeel_buffer_bytes", "Memory used for connections, by kind.", labels=["kind"]
         )
         for kind, size in clients.memory.by_kind().items():
             held.add_metric([kind], size)
@@ -263,13 +264,13 @@ class NodeMetrics(Collector):
             "evenkeel_memory_waits", "Requests that waited for memory.", clients.memory.waits
         )
         unanswered = clients.unanswered_bytes
-        yield _gauge("evenkeel_unanswered_bytes", "Requests under way, in bytes.", unanswered)
+        yield _gauge("evenkeel_unanswered_bytes", "Requests in progress, in bytes.", unanswered)
 
     def _burdens(self) -> Metric:
         broker = self._broker
         held = GaugeMetricFamily(
             "evenkeel_request_memory_bytes",
-            "Memory that requests take beyond their bytes, roughly.",
+            "Memory of requests besides their bytes, roughly.",
             labels=["kind"],
         )
         held.add_metric(["decoded"], broker.request_memory.decoded)
@@ -279,7 +280,7 @@ class NodeMetrics(Collector):
         return held
 
     def _links(self) -> Iterable[Metric]:
-        up = GaugeMetricFamily("evenkeel_peer_up", "1 where the link works.", labels=["peer"])
+        up = GaugeMetricFamily("evenkeel_peer_up", "1 if the link works.", labels=["peer"])
         dropped = CounterMetricFamily(
             "evenkeel_peer_dropped", "Frames dropped by a full queue.", labels=["peer"]
         )

@@ -1,4 +1,4 @@
-"""What the compactor of this node does, as metrics."""
+"""Metrics of this node's compactor."""
 
 from collections.abc import Iterable
 
@@ -19,16 +19,16 @@ class CompactionMetrics(Collector):
         for name, text, count in (
             ("evenkeel_compaction_rounds", "Rounds over one partition.", now.rounds),
             ("evenkeel_compaction_seconds", "Time they took, rests included.", now.seconds),
-            ("evenkeel_compaction_read_bytes", "Batches they went through.", now.bytes_read),
-            ("evenkeel_compaction_removed_bytes", "What these shrank by.", now.bytes_removed),
+            ("evenkeel_compaction_read_bytes", "Bytes read by them.", now.bytes_read),
+            ("evenkeel_compaction_removed_bytes", "Bytes removed by them.", now.bytes_removed),
             (
                 "evenkeel_compaction_removed_records",
-                "Records with a later one of their key.",
+                "Records removed because a later one has their key.",
                 now.records_removed,
             ),
             (
                 "evenkeel_compaction_removed_tombstones",
-                "Tombstones whose time was over.",
+                "Tombstones removed after their retention time.",
                 now.tombstones_removed,
             ),
             (
@@ -45,11 +45,11 @@ class CompactionMetrics(Collector):
             yield CounterMetricFamily(name, text, value=count)
         yield GaugeMetricFamily(
             "evenkeel_compaction_dirty_partitions",
-            "With records to be compacted, due or not.",
+            "Partitions with records to be compacted, due or not.",
             value=now.partitions_dirty,
         )
         yield GaugeMetricFamily(
             "evenkeel_compaction_dirty_ratio",
-            "Of the dirtiest of them.",
+            "Dirty ratio of the dirtiest of them.",
             value=now.dirty_ratio_max,
         )

@@ -1,9 +1,9 @@
-"""Consumer groups and how far behind they are, told by the node that coordinates them.
+"""Metrics of consumer groups and their lag, exported by the node that coordinates them.
 
-A consumer group is kept by one Paxos group; the master of that group tells its offsets, so each
-consumer group is told once in the cluster. The ends of partitions are those this node knows: of the
-groups it is a member of. In a cluster where a group's members are not all nodes others are missing,
-and their number is told. What a scrape may look at and show is bounded.
+Each consumer group belongs to one Paxos group, and only the master of that group exports it, so
+each consumer group appears once in the cluster. A node only knows the ends of partitions in groups
+that it is a member of; if not all nodes are members of all groups, the number of partitions of
+unknown end is exported. The amount of work and of output per scrape is limited.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,9 +17,9 @@ from coordinator.replicated.stored import StoredGroup
 from coordinator.topics import ANY_TOPIC
 
 OFFSETS_SEEN_MAX: Final = 5_000
-"""Committed offsets that one scrape looks at: about 6 ms of the event loop."""
+"""Committed offsets that one scrape reads: about 6 ms of the event loop."""
 ROWS_SHOWN_MAX: Final = 200
-"""Consumer group and topic, those with the largest lag; the others are one line together."""
+"""Rows of a consumer group and a topic: those with the largest lag; the others are summed up."""
 OTHERS: Final = "(others)"
 """No topic can have this name."""
 
@@ -32,7 +32,7 @@ class _Row(NamedTuple):
 
 
 class _Lags:
-    """One look at all consumer groups this node coordinates."""
+    """The lags of all consumer groups that this node coordinates, at one moment."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -41,7 +41,7 @@ class _Lags:
         self.unknown = 0
         """Partitions whose end this node does not know."""
         self.left_out = 0
-        """Consumer groups that were more than a scrape looks at."""
+        """Consumer groups that were left out, because they exceed the limit of a scrape."""
         for group in self._coordinated():
             if self._budget < group.offsets_count:
                 self.left_out += 1
@@ -57,11 +57,11 @@ class _Lags:
         for name, offsets in group.offsets.items():
             topic = self._broker.registry.topic(name)
             if topic is None:
-                continue  # deleted; the offsets go soon
+                continue  # deleted; its offsets will be removed soon
             lag = committed = 0
             for partition, stored in offsets.items():
                 if not _is_of(topic, partition, stored.uid):
-                    continue  # committed for a topic that had this name before
+                    continue  # committed for an earlier topic of this name
                 bounds = self._bounds(topic, partition)
                 if bounds is None:
                     self.unknown += 1
@@ -72,13 +72,13 @@ class _Lags:
             yield _Row(group.name, name, lag, committed)
 
     def _bounds(self, topic: Topic, partition: int) -> tuple[int, int] | None:
-        """What is there to be read: what retention took is nobody's lag."""
+        """The first and the next offset; records removed by retention are not a lag."""
         if partition >= len(topic.partitions):
             return None
         place = topic.partitions[partition]
         machine = self._broker.machines.get(place.group)
         state = None if machine is None else machine.partitions.get(place.uid)
-        if state is None:  # nothing was ever appended, or others keep it
+        if state is None:  # nothing was ever appended, or only other nodes have it
             return None if machine is None else (0, 0)
         return state.log_start, state.next_offset
 
@@ -93,7 +93,7 @@ def consumer_metrics(broker: Broker) -> Iterable[Metric]:
     labels = ["consumer_group", "topic"]
     lag = GaugeMetricFamily(
         "evenkeel_consumer_lag",
-        "Records that are there and not yet committed as read.",
+        "Records that exist and are not committed yet.",
         labels=labels,
     )
     committed = GaugeMetricFamily(
@@ -108,7 +108,7 @@ def consumer_metrics(broker: Broker) -> Iterable[Metric]:
         lag.add_metric([row.group, row.topic], row.lag)
         committed.add_metric([row.group, row.topic], row.committed)
     yield from (lag, committed)
-    yield _gauge("evenkeel_consumer_lag_unknown", "Partitions kept by others.", lags.unknown)
+    yield _gauge("evenkeel_consumer_lag_unknown", "Partitions on other nodes.", lags.unknown)
     yield _gauge("evenkeel_consumer_groups_left_out", "Too many for a scrape.", lags.left_out)
     yield from _coordinators(broker)
 
@@ -123,7 +123,7 @@ def _coordinators(broker: Broker) -> Iterable[Metric]:
     rebalances = sum(one.rebalances for one in found)
     yield CounterMetricFamily("evenkeel_rebalances", "Of those consumer groups.", value=rebalances)
     expired = sum(one.sessions_expired for one in found)
-    text = "Members that were not heard for their session."
+    text = "Members removed after their session timeout."
     yield CounterMetricFamily("evenkeel_sessions_expired", text, value=expired)
 
 

@@ -1,4 +1,4 @@
-"""What the directory is full of and what it will need, as metrics (runtime.upkeep.disk_usage)."""
+"""Metrics of disk usage and its forecast (runtime.upkeep.disk_usage)."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from runtime.upkeep.disk_usage import DiskUse, held_by_kind
 
 
 class UsageMetrics(Collector):
-    """Nothing is shown before it is known."""
+    """Values are exported once they are known."""
 
     def __init__(self, registry: CollectorRegistry, disk_use: DiskUse) -> None:
         self._disk_use = disk_use
@@ -18,14 +18,14 @@ class UsageMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         held = GaugeMetricFamily(
-            "evenkeel_disk_held_bytes", "Of this node's files.", labels=["kind"]
+            "evenkeel_disk_held_bytes", "Size of this node's files.", labels=["kind"]
         )
         limit = GaugeMetricFamily("evenkeel_disk_limit_bytes", "What its files may take.")
         predicted = GaugeMetricFamily(
-            "evenkeel_disk_predicted_bytes", "Held when it has run for long."
+            "evenkeel_disk_predicted_bytes", "Size of its files in the long run."
         )
         full = GaugeMetricFamily(
-            "evenkeel_disk_full_seconds", "Until writes are refused, at today's rates."
+            "evenkeel_disk_full_seconds", "Time until writes are refused, at present rates."
         )
         look = self._disk_use.last
         if look is not None:

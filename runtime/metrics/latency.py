@@ -1,4 +1,4 @@
-"""How long clients' requests take, as histograms (broker.latency)."""
+"""Histograms of the latency of clients' requests (broker.latency)."""
 
 from collections.abc import Iterable
 from itertools import accumulate
@@ -17,7 +17,7 @@ def latency_metrics(traffic: Traffic) -> Iterable[Metric]:
     )
     yield _histogram(
         "evenkeel_fetch_seconds",
-        "Reading and answering a fetch, its wait for data left out; one in eight is timed.",
+        "Reading and answering a fetch, without its wait for data; one in eight is timed.",
         traffic.fetch,
     )
 

@@ -1,4 +1,4 @@
-"""The node itself and its limits: what alerts compare other metrics with."""
+"""Metrics of the node itself and its limits, with which alerts compare other metrics."""
 
 import time
 from collections import Counter
@@ -17,12 +17,12 @@ NODE_STATES: Final = ("serving", "draining", "dead")
 
 
 class NodeFacts:
-    """`not_ready` is the shell's, once there is one: why clients should not come yet, or ""."""
+    """`not_ready` is the shell's once it is set: why clients should not come yet, or ""."""
 
     def __init__(self, engine: Engine, clients: Clients, registry: Registry) -> None:
         self._engine, self._clients, self._registry = engine, clients, registry
         self._started_wall_ns = engine.now().wall_ns
-        self.not_ready: Callable[[], str] = lambda: "only just starting"
+        self.not_ready: Callable[[], str] = lambda: "still starting"
         self.contact: QuorumContact | None = None
 
     def collect(self) -> Iterable[Metric]:
@@ -38,24 +38,24 @@ class NodeFacts:
         started = self._started_wall_ns / 1e9
         yield _gauge("evenkeel_start_time_seconds", "Since 1970.", started)
         cpu = CounterMetricFamily(
-            "evenkeel_cpu_seconds", "Of the process, all threads.", value=time.process_time()
+            "evenkeel_cpu_seconds", "CPU time of all threads.", value=time.process_time()
         )
         yield cpu
         timing, limits = engine.multi.timing, self._clients.limits
-        yield _gauge("evenkeel_lease_seconds", "How long a lease is.", timing.lease_ns / 1e9)
+        yield _gauge("evenkeel_lease_seconds", "Duration of a lease.", timing.lease_ns / 1e9)
         yield _gauge("evenkeel_clock_margin_seconds", "Clock bound.", timing.margin_ns / 1e9)
         most = limits.pending_bytes_per_node
-        yield _gauge("evenkeel_unanswered_limit_bytes", "Then sockets are not read.", most)
+        yield _gauge("evenkeel_unanswered_limit_bytes", "Above, sockets are not read.", most)
         yield _gauge("evenkeel_connections_limit", "More are refused.", limits.connections_max)
         if self.contact is not None:
             text = "1: no majority answers this node, and it sends its clients to others."
             yield _gauge("evenkeel_cut_off", text, int(self.contact.cut_off))
         yield self._nodes()
         yield _gauge("evenkeel_balancer_paused", "1: nothing is moved.", int(registry.paused))
-        yield _gauge("evenkeel_groups_paused", "Left alone.", len(registry.paused_groups))
+        yield _gauge("evenkeel_groups_paused", "Not balanced.", len(registry.paused_groups))
 
     def _nodes(self) -> Metric:
-        """The cluster's nodes as this one sees them."""
+        """The cluster's nodes by state, as this one sees them."""
         alive = self._engine.alive()
         states: Counter[str] = Counter()
         for number, node in self._registry.nodes.items():

@@ -1,4 +1,4 @@
-"""What a node says of itself as JSON: the answer of GET /status (docs/operations.md)."""
+"""A node's status as JSON: the answer to GET /status (docs/operations.md)."""
 
 import os
 import resource
@@ -20,7 +20,7 @@ _PAGE_BYTES: Final = resource.getpagesize()
 
 
 def rss_bytes() -> int:
-    """Resident memory of this process."""
+    """Resident memory of this process, in bytes."""
     fields = Path("/proc/self/statm").read_text(encoding="ascii").split()
     return int(fields[1]) * _PAGE_BYTES
 
@@ -93,8 +93,8 @@ def node_status(
 
 
 def group_members(registry: Registry) -> dict[str, list[int]]:
-    """Which nodes have each Paxos group, as its master last noted it: of all groups, also of those
-    that this node does not have."""
+    """The nodes that have each Paxos group, as its master last noted them; includes groups that
+    this node does not have."""
     everybody = sorted(registry.nodes)
     return {
         str(group): [int(node) for node in registry.members(GroupId(group)) or everybody]

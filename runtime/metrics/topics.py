@@ -1,8 +1,7 @@
-"""What a node keeps of each topic, for /metrics: labels are bounded, however many topics there are.
+"""Metrics of a node's topics; the number of labels is limited, for any number of topics.
 
 Sizes are those of the last retention pass over all partitions (broker.lifecycle.retention), so
-that a scrape costs nothing worth speaking of. First offsets are only shown where partitions are
-few.
+that a scrape costs almost nothing. First offsets are only shown if there are few partitions.
 """
 
 from collections.abc import Iterable
@@ -13,9 +12,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from broker.requests.context import Broker
 
 TOPICS_SHOWN_MAX: Final = 200
-"""The largest ones; the others are one line together."""
+"""The largest topics are shown; the others are summed up."""
 PARTITIONS_SHOWN_MAX: Final = 200
-"""With more partitions on this node the first offset of none is shown."""
+"""If this node has more partitions, no first offsets are shown."""
 OTHERS: Final = "(others)"
 """No topic can have this name."""
 
@@ -23,7 +22,7 @@ OTHERS: Final = "(others)"
 def topic_metrics(broker: Broker) -> Iterable[Metric]:
     held = GaugeMetricFamily(
         "evenkeel_topic_bytes",
-        "Kept here of the topic, in log and cold segments.",
+        "Size of the topic on this node, in log and cold segments.",
         labels=["topic"],
     )
     records = GaugeMetricFamily(
@@ -43,7 +42,7 @@ def topic_metrics(broker: Broker) -> Iterable[Metric]:
 def _log_starts(broker: Broker) -> Metric:
     starts = GaugeMetricFamily(
         "evenkeel_partition_log_start",
-        "First offset that is kept, where partitions are few.",
+        "First offset of each partition, if there are few.",
         labels=["topic", "partition"],
     )
     count = sum(len(machine.partitions) for machine in broker.machines.values())

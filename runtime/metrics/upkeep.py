@@ -1,4 +1,4 @@
-"""Checkpoints, cold data and state transfers, as metrics and in /status."""
+"""Metrics and status of checkpoints, cold data and state transfers."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -26,12 +26,12 @@ class UpkeepMetrics(Collector):
         checkpointing = self._upkeep.checkpointing
         now_ns, labels = self._engine.boot_ns(), ["group"]
         age = GaugeMetricFamily(
-            "evenkeel_checkpoint_age_seconds", "Since the Paxos group's last one.", labels=labels
+            "evenkeel_checkpoint_age_seconds", "Age of the Paxos group's last one.", labels=labels
         )
-        slot = GaugeMetricFamily("evenkeel_checkpoint_slot", "Of the last one.", labels=labels)
-        size = GaugeMetricFamily("evenkeel_checkpoint_bytes", "Of the last one.", labels=labels)
+        slot = GaugeMetricFamily("evenkeel_checkpoint_slot", "Slot of the last.", labels=labels)
+        size = GaugeMetricFamily("evenkeel_checkpoint_bytes", "Size of the last.", labels=labels)
         took = GaugeMetricFamily(
-            "evenkeel_checkpoint_seconds", "Writing the last one took.", labels=labels
+            "evenkeel_checkpoint_seconds", "How long writing the last one took.", labels=labels
         )
         for group, taken in sorted(checkpointing.taken.items()):
             age.add_metric([str(group)], (now_ns - taken.at_boot_ns) / 1e9)
@@ -45,7 +45,7 @@ class UpkeepMetrics(Collector):
         text = "Longest part of a tick spent on a checkpoint."
         yield _gauge("evenkeel_checkpoint_slice_seconds", text, statistics.slice_ns_max / 1e9)
         retired = statistics.segments_retired
-        yield _counter("evenkeel_segments_retired", "Segments of the log let go.", retired)
+        yield _counter("evenkeel_segments_retired", "Segments of the log retired.", retired)
 
     def _cold(self) -> Iterable[Metric]:
         settled, cold = self._upkeep.tiering.statistics, self._upkeep.cold.statistics()
@@ -53,9 +53,9 @@ class UpkeepMetrics(Collector):
         window = kept * self._upkeep.segment_bytes
         yield _gauge("evenkeel_log_window_bytes", "Log that is kept.", window)
         limit = self._upkeep.checkpointing.window_bytes
-        yield _gauge("evenkeel_log_window_limit_bytes", "What is to be kept of it.", limit)
+        yield _gauge("evenkeel_log_window_limit_bytes", "What should be kept of it.", limit)
         yield _counter("evenkeel_settled_bytes", "Moved out of the log.", settled.bytes_tiered)
-        text = "Batches the log could not give back, asked of peers."
+        text = "Batches unreadable in the log, requested from peers."
         yield _counter("evenkeel_settle_damaged", text, settled.damaged)
         yield _gauge("evenkeel_cold_held_bytes", "In cold segments.", cold.bytes_held)
         yield _gauge("evenkeel_cold_files", "Cold segments.", cold.files)
@@ -65,7 +65,7 @@ class UpkeepMetrics(Collector):
         catching_up = self._upkeep.catching_up
         sink, source = catching_up.sink, catching_up.source
         waiting = sink.waiting + (sink.view() is not None)
-        yield _gauge("evenkeel_catching_up", "Paxos groups and damaged places to be got.", waiting)
+        yield _gauge("evenkeel_catching_up", "Paxos groups and damaged places to fetch.", waiting)
         rate = catching_up.bytes_per_s
         yield _gauge("evenkeel_catch_up_bytes_per_second", "In the last second.", rate)
         received = sink.statistics.bytes_received
@@ -76,7 +76,7 @@ class UpkeepMetrics(Collector):
         yield _counter(
             "evenkeel_state_transfers", "Paxos groups taken over from a peer.", transfers
         )
-        yield _counter("evenkeel_cold_mended", "Damaged places mended.", sink.statistics.repaired)
+        yield _counter("evenkeel_cold_mended", "Damaged places repaired.", sink.statistics.repaired)
 
 
 def _counter(name: str, text: str, value: float) -> Metric:
@@ -88,7 +88,7 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 
 def upkeep_status(upkeep: Upkeep) -> dict[str, Any]:
-    """What /status says of all of it."""
+    """The part of /status about the background jobs."""
     view, sink = upkeep.catching_up.sink.view(), upkeep.catching_up.sink
     return {
         "segments": len(upkeep.wal.kept()),

@@ -1,8 +1,8 @@
-"""One TCP connection in the data plane: frames in, buffers out, bounds on both.
+"""One TCP connection in the data plane: frames in, buffers out, with limits for both.
 
-Reading: as a rule one recv per readiness, into the assembler's own memory. Writing: what a round
-produced is sent together at its end, small buffers joined, large ones scattered; what the socket
-does not take waits, bounded in bytes, for EPOLLOUT.
+Reading: usually one recv per readiness, into the assembler's memory. Writing: the output of a round
+is sent together at its end; small buffers are joined, large ones are sent from where they are.
+Whatever the socket does not accept waits for EPOLLOUT, up to a limit in bytes.
 """
 
 import select
@@ -18,33 +18,35 @@ from wire.framing import ENDLESS, FrameAssembler, FrameLimits, Room
 SEND_BUFFERS_MAX: Final = 512
 """Buffers per sendmsg; below IOV_MAX."""
 JOIN_BELOW_BYTES: Final = 4096
-"""Smaller neighbours are joined before sending: one memcpy is cheaper than one more iovec."""
+"""Adjacent smaller buffers are joined before sending: a memcpy is cheaper than one more iovec."""
 SEND_BYTES_PER_ROUND_MAX: Final = 4 * 1024 * 1024
 RECEIVES_PER_ROUND_MAX: Final = 4
 DELIVERS_NS: Final = 3_000_000
-"""So long frames of one connection are handed on in one round; then it is the others' turn."""
+"""How long frames of one connection are handed on in one round, before the others' turn."""
 GONE: Final = select.EPOLLHUP | select.EPOLLERR
-"""Reported unasked and for ever: who does not read has to act on it, or the loop spins."""
+"""Always reported, even if not requested: a channel that does not read must act on them, or the
+loop spins."""
 
 
 def _nothing(_value: object) -> None:
-    """Nobody to tell."""
+    """A callback that does nothing."""
 
 
 def _no_news() -> None:
-    """Nobody to tell."""
+    """A callback that does nothing."""
 
 
 def _no_frame(_data: memoryview, _value: int) -> None:
-    """Nobody to tell."""
+    """A callback that does nothing."""
 
 
 class Channel:
-    """`on_frame(data, owned)` per frame; `on_closed(reason)` once, whoever closes.
+    """Calls `on_frame(data, owned)` for each frame, and `on_closed(reason)` once, whichever side
+    closes.
 
-    `on_no_room(size)`: no room for the next frame, no reads until `resume_reading`. `on_sent`:
-    the socket has taken more of what waited. `on_over(kept, size)`: a frame was too long, and this
-    is what was kept of it.
+    `on_no_room(size)`: there is no room for the next frame; nothing is read until `resume_reading`.
+    `on_sent`: the socket has accepted more of the waiting output. `on_over(kept, size)`: a frame
+    was oversized, and this is the part of it that was kept.
     """
 
     def __init__(
@@ -72,10 +74,10 @@ class Channel:
         self.unsent_bytes_max = unsent_bytes_max
         self._events = READ
         self._held = False
-        """Reading was paused before all received frames were taken: they come first."""
+        """Reading was paused before all received frames were handed on: they come first."""
         self._again = False
-        """A round is wanted though nothing comes: the socket is asked whether it can be written
-        to, and as a rule it can."""
+        """Another round is needed even if nothing arrives. Waiting for the socket to be writable
+        brings one: it usually is."""
         self.closed = False
         self.received_bytes = 0
         self.sent_bytes = 0
@@ -99,8 +101,8 @@ class Channel:
             self._receive()
 
     def _receive(self) -> None:
-        """Take what has come. Where it has filled the room that was offered, more is likely to be
-        there, as the rest of a large frame is behind its head: that is taken in the same round."""
+        """Receive what has arrived. If it fills the buffer, there is probably more, such as the
+        rest of a large frame after its head: that is received in the same round."""
         assembler = self._assembler
         for _ in range(RECEIVES_PER_ROUND_MAX):
             room = assembler.buffer_to_fill()
@@ -121,8 +123,8 @@ class Channel:
                 return
 
     def _deliver(self) -> None:
-        """Hand on the frames that are there, until somebody pauses us, there is no room for the
-        next one, or the others have waited for long enough."""
+        """Hand on the received frames, until reading is paused, there is no room for the next
+        frame, or DELIVERS_NS have passed."""
         on_frame, clock = self._on_frame, self._plane.boot_ns
         self._held = True
         until_ns = clock() + DELIVERS_NS
@@ -147,11 +149,11 @@ class Channel:
             self._held = False
 
     def pause_reading(self) -> None:
-        """Push back on the sender: no frame is handed on, and its data stays in the socket."""
+        """Back-pressure: hand on no more frames, and leave the sender's data in the socket."""
         self._want(self._events & ~READ)
 
     def resume_reading(self) -> None:
-        """Go on; frames that were held back are handed on in the next round."""
+        """Read again; frames that were already received are handed on in the next round."""
         self._want(self._events | READ)
         if self._held:
             self._want_a_round()
@@ -161,31 +163,31 @@ class Channel:
         self._want(self._events | WRITE)
 
     def limit_frames(self, limits: FrameLimits) -> None:
-        """Other limits from the next frame on, as when the sender has said who it is."""
+        """Set other limits for the next frames, e.g. once the sender is known."""
         self._assembler.limits = limits
 
     def has_hung_up(self) -> bool:
-        """Whether the other side has closed, though what it sent before may not all be read."""
+        """Whether the other side has closed, even if not all of its data was read."""
         return self.closed or self._sock.has_hung_up()
 
     @property
     def acknowledged_bytes(self) -> int:
-        """How much of what was sent the other side's kernel has."""
+        """How many of the sent bytes the other side's kernel has."""
         return self.sent_bytes - self._sock.unacknowledged_bytes()
 
     @property
     def queued_bytes(self) -> int:
-        """What is on its way: waiting here, or in this kernel for the other one's word."""
+        """Bytes on the way: waiting here, or in this kernel and not acknowledged yet."""
         return self.unsent_bytes + (0 if self.closed else self._sock.unacknowledged_bytes())
 
     @property
     def untaken_bytes(self) -> int:
-        """What has come and was not read yet."""
+        """Bytes that have arrived and were not read yet."""
         return 0 if self.closed else self._sock.untaken_bytes()
 
     @property
     def dry(self) -> bool:
-        """Whether all that has come was taken."""
+        """Whether everything that has arrived was handed on."""
         return not self.partial_bytes and not self.untaken_bytes
 
     @property
@@ -194,7 +196,7 @@ class Channel:
 
     @property
     def holds_bytes(self) -> int:
-        """Room that an unfinished frame has."""
+        """Room reserved for an unfinished frame."""
         return self._assembler.holds_bytes
 
     @property
@@ -208,7 +210,8 @@ class Channel:
     # -- out ----------------------------------------------------------------------------------
 
     def send(self, buffers: list[Buffer], size: int) -> bool:
-        """Queue buffers for the end of the round; False where the bound refuses them."""
+        """Queue buffers for the end of the round; False if that exceeds `unsent_bytes_max`, or the
+        channel is closed."""
         if self.closed:
             return False
         if self.unsent_bytes and self.unsent_bytes + size > self.unsent_bytes_max:
@@ -218,7 +221,7 @@ class Channel:
         return True
 
     def flush(self) -> None:
-        """Send as much as the socket takes."""
+        """Send as much as the socket accepts."""
         sent_now = 0
         while self._unsent and not self.closed:
             if sent_now > SEND_BYTES_PER_ROUND_MAX:
@@ -262,14 +265,14 @@ class Channel:
         self.unsent_bytes = 0
         self._assembler.drop()
         on_closed, self._on_closed = self._on_closed, _nothing
-        # Who owns us knows us, and we know them: nothing may wait for a collection of cycles.
+        # Our owner and we refer to each other: break the cycle, so that no garbage has to wait.
         self._on_frame = self._on_over = _no_frame
         self._on_no_room, self._on_sent = _nothing, _no_news
         on_closed(reason)
 
 
 def join_small(buffers: list[Buffer]) -> list[Buffer]:
-    """The same bytes in fewer buffers: runs of small ones become one."""
+    """The same bytes in fewer buffers: adjacent small ones are joined."""
     if len(buffers) == 1:
         return buffers
     joined: list[Buffer] = []
@@ -288,7 +291,7 @@ def join_small(buffers: list[Buffer]) -> list[Buffer]:
 
 
 def _rest(buffers: list[Buffer], sent: int) -> list[Buffer]:
-    """What is left after `sent` bytes."""
+    """The buffers without their first `sent` bytes."""
     for index, buffer in enumerate(buffers):
         if sent < len(buffer):
             return [memoryview(buffer)[sent:], *buffers[index + 1 :]]

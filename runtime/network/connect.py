@@ -1,4 +1,4 @@
-"""Opening connections to peers: the one thing of links that waits, so it has tasks."""
+"""Opening connections to peers. Only this part of a link waits, so it uses trio tasks."""
 
 import socket
 from collections.abc import Callable
@@ -11,12 +11,12 @@ from runtime.network.stream import TcpStream
 
 CONNECT_TIMEOUT_S: Final = 2.0
 SILENT_S: Final = 10.0
-"""A peer says something every 200 ms; a link on which nothing moves for so long is dead, whatever
-TCP hopes for (it would go on for a quarter of an hour)."""
+"""A link without any traffic for this long is dead: a peer sends something every 200 ms. TCP alone
+would retry for a quarter of an hour."""
 
 
 async def connect(address: Address) -> TcpStream | None:
-    """A connection; None where nobody answers."""
+    """Open a connection; None if that fails or takes longer than CONNECT_TIMEOUT_S."""
     with trio.move_on_after(CONNECT_TIMEOUT_S):
         try:
             stream = await trio.open_tcp_stream(address.host, address.port)
@@ -30,7 +30,7 @@ async def connect(address: Address) -> TcpStream | None:
 
 
 class TrioDialer:
-    """A task for each connection that is being opened (runtime.peers.peers.Dialer)."""
+    """Opens each connection in a task of its own (runtime.peers.peers.Dialer)."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery

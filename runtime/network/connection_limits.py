@@ -1,19 +1,19 @@
-"""Who is let in: a bounded number of connections, of which those that say nothing hold no place.
+"""Limits for client connections: silent ones must not keep others out.
 
-A connection costs whoever opens it next to nothing, so silence must not keep others out: where
-there is no place left, the oldest that has not asked anything yet goes, first of all those from the
-same address. Whoever has asked something stays. An address that opens connections faster than any
-client does is refused: otherwise the silence of its newest would push out those that were about to
-speak.
+Opening a connection costs a client almost nothing. So when the limit is reached, the oldest
+connection that has not sent a request yet is closed, preferably one from the same address. A
+connection that has sent a request stays. An address that opens connections faster than any client
+would is refused: otherwise its new silent connections would push out those that are about to send
+their first request.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
 BURST_S: Final = 2
-"""So many seconds' worth of connections may come at once: all clients come back after an outage."""
+"""A burst may have this many seconds' worth of connections: after an outage, all clients return."""
 HOSTS_MAX: Final = 10_000
-"""Addresses whose rate is remembered; beyond it all are forgotten, which lets in too many once."""
+"""Addresses whose rate is tracked; beyond it all are forgotten, which once accepts too many."""
 
 
 class Caller(Protocol):
@@ -27,7 +27,7 @@ C = TypeVar("C", bound=Caller)
 
 
 class SilentConnections(Generic[C]):
-    """Connections that have not said anything yet, the oldest first, by address and together."""
+    """Connections that have not sent a request yet, oldest first, overall and by address."""
 
     def __init__(self) -> None:
         self._all: dict[C, None] = {}
@@ -52,21 +52,21 @@ class SilentConnections(Generic[C]):
                 del self._by_host[caller.host]
 
     def oldest(self, host: str | None = None) -> C | None:
-        """Of all, or of one address."""
+        """The oldest of all, or of one address; None if there is none."""
         found = self._all if host is None else self._by_host.get(host, {})
         return next(iter(found), None)
 
 
 class ConnectionRate:
-    """Buckets of connections, one for each address: `per_s` flow in, BURST_S of them fit."""
+    """A token bucket per address: `per_s` connections flow in, BURST_S seconds' worth fit."""
 
     def __init__(self, per_s: int, boot_ns: Callable[[], int]) -> None:
         self._per_s, self._boot_ns = per_s, boot_ns
         self._full_at: dict[str, int] = {}
-        """When each bucket will be full again; one that is full is not kept."""
+        """When each bucket will be full again; full buckets may be dropped."""
 
     def takes(self, host: str) -> bool:
-        """Whether one more connection of this address may be let in now."""
+        """Count one more connection of this address; False if it must be refused."""
         now = self._boot_ns()
         each_ns = 1_000_000_000 // self._per_s
         full_at = max(now, self._full_at.get(host, now)) + each_ns

@@ -1,8 +1,9 @@
-"""One trio task, one epoll descriptor, plain callbacks: the data plane (kafka.md sections 3 and 6).
+"""The data plane: one trio task, one epoll descriptor and plain callbacks.
 
-A task or a wait per connection costs more than the work itself; persistent registrations in a
-nested epoll cost one trio wait per round, whatever the number of sockets. Callbacks must not block.
-After each round `end_of_round` runs once: what the round produced leaves in one write per socket.
+A task or a wait per connection would cost more than the work itself. With persistent registrations
+in a nested epoll there is one trio wait per round, for any number of sockets. Callbacks must not
+block. After each round `end_of_round` runs once: the output of the round leaves in one write per
+socket.
 """
 
 import os
@@ -17,21 +18,20 @@ import trio
 EVENTS_PER_ROUND_MAX: Final = 256
 ROUNDS_PER_TURN_MAX: Final = 64
 TURN_NS: Final = 4_000_000
-"""While there is more to do, so many rounds, or rounds for so long, pass before other tasks get a
-turn."""
+"""While there is work, other tasks get a turn after ROUNDS_PER_TURN_MAX rounds or TURN_NS."""
 ROUND_NS: Final = 8_000_000
-"""So long sockets are served in one round. Those that are left come first in the next one; peers,
-and threads that have finished something, need not wait for that."""
+"""How long sockets are served in one round. The remaining ones come first in the next round; peers,
+and threads that have finished something, do not wait for that."""
 HEAVY_NS: Final = 1_000_000
-"""A socket whose callback takes longer is served behind the others the next time ..."""
+"""A socket whose callback takes longer is served after the others the next time ..."""
 HEAVY_ROUND_NS: Final = 2_000_000
-"""... and all of those together for so long in a round."""
+"""... and all such sockets together for this long in a round."""
 CANCELLED_SLACK: Final = 1_000
-"""Cancelled timers that are not worth cleaning up."""
+"""So many cancelled timers are not worth a cleanup."""
 LINGER_S: Final = 0.001
-"""How long a busy data plane waits by itself for what comes next (epoll knows nothing shorter)."""
+"""How long a busy data plane itself waits for the next event (epoll's shortest timeout)."""
 BUSY_NS: Final = 1_000_000
-"""It is busy where the next event comes sooner than this behind the round before."""
+"""The data plane is busy if the next event comes within this time after a round."""
 READ: Final = select.EPOLLIN
 WRITE: Final = select.EPOLLOUT
 TICK_S: Final = 0.02
@@ -40,7 +40,7 @@ Callback = Callable[[int], None]
 
 
 class Plane(Protocol):
-    """What sockets need; tests replace it."""
+    """The data plane as its sockets see it; tests replace it."""
 
     def register(
         self, fd: int, events: int, callback: Callback, *, urgent: bool = False
@@ -51,12 +51,12 @@ class Plane(Protocol):
     def unregister(self, fd: int) -> None: ...
 
     def boot_ns(self) -> int:
-        """The time, for those who share it."""
+        """The current time."""
         ...
 
 
 class Poller(Protocol):
-    """Which of many descriptors are ready, as epoll tells; the simulator has its own."""
+    """Finds ready descriptors, like epoll; the simulator has its own."""
 
     def register(self, fd: int, events: int) -> None: ...
 
@@ -65,23 +65,23 @@ class Poller(Protocol):
     def unregister(self, fd: int) -> None: ...
 
     def poll(self, timeout: float, maxevents: int) -> list[tuple[int, int]]:
-        """Those that are ready, and what for; `timeout` seconds are waited for the first."""
+        """The ready descriptors with their events; waits up to `timeout` seconds for the first."""
         ...
 
     def fileno(self) -> int:
-        """What is readable while there are some."""
+        """A descriptor that is readable while others are ready."""
         ...
 
     def close(self) -> None: ...
 
 
 class Signal(Protocol):
-    """What wakes the data plane: its descriptor is readable from `set` to `clear`."""
+    """Wakes the data plane: its descriptor is readable from `set` to `clear`."""
 
     fd: int
 
     def set(self) -> None:
-        """From any thread."""
+        """May be called from any thread."""
         ...
 
     def clear(self) -> None: ...
@@ -103,31 +103,31 @@ class DataPlane:
         on_bug: Callable[[str, Exception], None],
         poller: Poller | None = None,
     ) -> None:
-        """`on_bug` is told of an exception that a timer's callback let out."""
+        """`on_bug` gets an exception that a timer's callback raises."""
         self._poller = select.epoll() if poller is None else poller
         self._callbacks: dict[int, Callback] = {}
         self.boot_ns, self._on_bug = boot_ns, on_bug
         self._timers: list[tuple[int, int, TimerHandle]] = []
         self._timer_count = 0
         self._cancelled = 0
-        """Of the timers, at least: those that are due meanwhile are not taken off."""
+        """An upper bound of the cancelled timers in the heap: not lowered when they are due."""
         self._urgent: set[int] = set()
         self._waiting: dict[int, tuple[Callback, int]] = {}
-        """Sockets that the last round had no time for, and what they are ready for."""
+        """Sockets that the last round had no time for, and their events."""
         self._heavy: set[int] = set()
-        """Those that took long when they were served last; they wait by themselves."""
+        """Sockets that took long when they were last served; they wait in a queue of their own."""
         self._heavy_waiting: dict[int, tuple[Callback, int]] = {}
         self.rounds = 0
 
     # -- sockets ------------------------------------------------------------------------------
 
     def register(self, fd: int, events: int, callback: Callback, *, urgent: bool = False) -> None:
-        """`urgent`: it is served in the round in which it is ready, however much there is to do."""
+        """`urgent`: it is served in the round in which it is ready, under any load."""
         self._callbacks[fd] = callback
         if urgent:
             self._urgent.add(fd)
         else:
-            self._heavy.add(fd)  # until it is seen to be light: many may come at once
+            self._heavy.add(fd)  # until it proves to be fast: many may come at once
         self._poller.register(fd, events)
 
     def modify(self, fd: int, events: int) -> None:
@@ -144,7 +144,7 @@ class DataPlane:
     # -- timers -------------------------------------------------------------------------------
 
     def call_at(self, boot_ns: int, callback: Callable[[], None]) -> TimerHandle:
-        """Call back in the first round after `boot_ns` (rounds are at most a tick apart)."""
+        """Call `callback` in the first round after `boot_ns` (rounds are at most a tick apart)."""
         handle = TimerHandle(callback)
         self._timer_count += 1
         heappush(self._timers, (boot_ns, self._timer_count, handle))
@@ -161,8 +161,8 @@ class DataPlane:
                 self._cancelled = 0
 
     def run_timers(self) -> None:
-        """Call back what is due. A timer serves requests of clients, so what goes wrong in one must
-        cost neither the node nor those that are due with it (our own bug: said loudly)."""
+        """Call the timers that are due. They serve requests of clients, so an exception in one (our
+        own bug, which is logged) must not stop the node or the other timers."""
         if not self._timers:
             return
         now = self.boot_ns()
@@ -172,11 +172,11 @@ class DataPlane:
             if callback is not None:
                 try:
                     callback()
-                except Exception as error:  # noqa: BLE001  told with its traceback
+                except Exception as error:  # noqa: BLE001  logged with its traceback
                     self._on_bug("timer", error)
 
     def _is_due(self) -> bool:
-        """Whether a timer was set for now: it is for the next round."""
+        """Whether a timer is due already: it is called in the next round."""
         return bool(self._timers) and self._timers[0][0] <= self.boot_ns()
 
     # -- the loop -----------------------------------------------------------------------------
@@ -189,10 +189,10 @@ class DataPlane:
     ) -> None:
         """Serve until cancelled.
 
-        A wait by way of trio costs more than a small request: it is scheduled out and in, and its
-        descriptor registered anew. So while events follow each other closely the plane waits for
-        the next one itself, a millisecond at most, and other tasks get their turn in between.
-        While `end_of_round` says that something waits, rounds follow though nothing comes.
+        A wait in trio costs more than a small request: the task is scheduled out and in, and its
+        descriptor registered again. So while events follow each other closely, the plane itself
+        waits for the next one, a millisecond at most, and other tasks get their turn in between.
+        While `end_of_round` says that something waits, rounds go on without events.
         """
         fd = self._poller.fileno()
         task_status.started()
@@ -208,9 +208,8 @@ class DataPlane:
             stopped_ns = self.boot_ns()
 
     def turn(self, end_of_round: Callable[[], bool], *, waits: bool, linger_s: float) -> bool:
-        """One turn: round after round, until nothing comes or the time is up; what the last said.
-
-        A round for what waits takes place after a millisecond at most."""
+        """One turn: round after round, until nothing comes or the time is up. Returns whether
+        something waits for another round; that round comes within a millisecond."""
         poll, callbacks, urgent = self._poller.poll, self._callbacks, self._urgent
         until_ns = self.boot_ns() + TURN_NS
         waiting, heavy, heavy_waiting = self._waiting, self._heavy, self._heavy_waiting
@@ -229,7 +228,7 @@ class DataPlane:
                 elif ready in heavy:
                     heavy_waiting[ready] = callback, events
                 else:
-                    waiting[ready] = callback, events  # one that waits keeps its place
+                    waiting[ready] = callback, events  # a socket that waits keeps its place
             if waiting:
                 self._serve_waiting(waiting, ROUND_NS)
             if heavy_waiting:
@@ -242,7 +241,7 @@ class DataPlane:
         return waits
 
     def _serve_waiting(self, waiting: dict[int, tuple[Callback, int]], for_ns: int) -> None:
-        """Sockets that are ready, for as long as a round may take; one at least."""
+        """Serve ready sockets for `for_ns`, but at least one."""
         clock, heavy = self.boot_ns, self._heavy
         began_ns = clock()
         until_ns = began_ns + for_ns
@@ -260,10 +259,10 @@ class DataPlane:
             began_ns = ended_ns
 
     async def run_ticks(self, tick: Callable[[], None]) -> None:
-        """Call `tick` every TICK_S, for what happens because time passes."""
+        """Call `tick` every TICK_S, for everything that depends on time."""
         while True:
             await trio.sleep(TICK_S)
-            self.run_timers()  # a node without traffic has no rounds
+            self.run_timers()  # without traffic there are no rounds
             tick()
 
     def close(self) -> None:
@@ -271,7 +270,7 @@ class DataPlane:
 
 
 class Wakeup:
-    """An eventfd: another thread wakes the data plane."""
+    """An eventfd with which other threads wake the data plane."""
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -283,7 +282,7 @@ class Wakeup:
         try:
             os.eventfd_read(self.fd)
         except BlockingIOError:
-            return  # somebody has read it already
+            return  # not set
 
     def close(self) -> None:
         os.close(self.fd)

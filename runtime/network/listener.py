@@ -1,8 +1,8 @@
-"""Listening sockets in the data plane: a bounded number of connections accepted per round.
+"""Listening sockets in the data plane: they accept a limited number of connections per round.
 
 When the process is out of file descriptors, accept fails and the connection stays in the backlog,
 so a level-triggered listener would be called again for ever. One descriptor is kept in reserve: it
-is given up for a moment to accept such a connection and close it, which tells the other side.
+is released for a moment to accept such a connection and close it, so that the client notices.
 """
 
 import os
@@ -25,15 +25,15 @@ OnAccept = Callable[[Stream, str], None]
 
 
 class Listening(Protocol):
-    """A port that is ours."""
+    """A port that this node has bound."""
 
     accepting: bool
 
     def accept_again(self) -> None:
-        """Also for the first time. Raises OSError: the address is in use."""
+        """Start to accept connections, or start again. Raises OSError: the address is in use."""
 
     def refuse_all(self) -> None:
-        """Whoever calls is refused at once; the port stays ours."""
+        """Refuse all connections at once, and keep the port."""
 
     def close(self) -> None: ...
 
@@ -47,14 +47,14 @@ class Listener:
         self._sock, self._on_accept, self._journal = sock, on_accept, journal
         self._reserve = _reserve()
         self.refused = 0
-        """For want of a file descriptor."""
+        """Connections refused because there was no file descriptor."""
 
     @property
     def port(self) -> int:
         return int(self._sock.getsockname()[1])
 
     def accept_again(self) -> None:
-        """Also for the first time.
+        """Accept connections, for the first time or again.
 
         Raises:
             OSError: the address is in use.
@@ -65,7 +65,7 @@ class Listener:
         self.accepting = True
 
     def refuse_all(self) -> None:
-        """Whoever calls is refused by the kernel, at once; the port stays ours."""
+        """Let the kernel refuse all connections at once, and keep the port."""
         self._plane.unregister(self._sock.fileno())
         self._sock.shutdown(socket.SHUT_RD)
         self.accepting = False
@@ -78,9 +78,9 @@ class Listener:
                 return
             except OSError as error:
                 if error.errno in OUT_OF_DESCRIPTORS:
-                    DESCRIPTORS.scarce = True  # connections are closed for it in the next tick
+                    DESCRIPTORS.scarce = True  # the next tick closes connections
                     self._refuse()
-                continue  # or whoever called has hung up already
+                continue  # or the client has hung up already
             stream = TcpStream(fileno=sock.detach())
             try:
                 stream.set_no_delay()
@@ -91,7 +91,7 @@ class Listener:
 
     def _refuse(self) -> None:
         _close(self._reserve)
-        with suppress(OSError):  # it has gone by itself, or another thread took the descriptor
+        with suppress(OSError):  # the client is gone, or another thread took the descriptor
             self._sock.accept()[0].close()
         self._reserve = _reserve()
         if self.refused % REFUSED_LOGGED_EVERY == 0:
@@ -107,7 +107,7 @@ def _reserve() -> int:
     try:
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return -1  # tried again with the next connection
+        return -1  # the next refused connection tries again
 
 
 def _close(descriptor: int) -> None:

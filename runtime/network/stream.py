@@ -1,4 +1,4 @@
-"""A connection, as the data plane needs it, and TCP's."""
+"""The interface of a connection in the data plane, and TCP connections."""
 
 import fcntl
 import select
@@ -14,19 +14,19 @@ _COUNT: Final = struct.Struct("i")
 
 
 class Stream(Protocol):
-    """Bytes in order, both ways, or an end. It never waits: BlockingIOError says that it would
-    have to, any other OSError that the connection is lost."""
+    """A reliable byte stream in both directions. It never blocks: BlockingIOError means that it
+    would have to, any other OSError that the connection is lost."""
 
     def fileno(self) -> int:
-        """What a poller knows it by."""
+        """The descriptor to register with a poller."""
         ...
 
     def recv_into(self, buffer: memoryview) -> int:
-        """How many bytes were taken; 0: the other side has ended."""
+        """Receive into `buffer`; returns the number of bytes, 0 if the other side has closed."""
         ...
 
     def send(self, data: Buffer) -> int:
-        """How many of the bytes were taken."""
+        """Send the beginning of `data`; returns how many bytes were accepted."""
         ...
 
     def sendmsg(self, buffers: Sequence[Buffer]) -> int: ...
@@ -34,24 +34,24 @@ class Stream(Protocol):
     def close(self) -> None: ...
 
     def unacknowledged_bytes(self) -> int:
-        """Of what was sent: what the other side's kernel does not have yet."""
+        """Sent bytes that the other side's kernel does not have yet."""
         ...
 
     def untaken_bytes(self) -> int:
-        """What has come and was not taken yet."""
+        """Bytes that have arrived and were not received yet."""
         ...
 
     def has_hung_up(self) -> bool:
-        """Whether the other side has ended, though what it sent before may not all be taken."""
+        """Whether the other side has closed, even if not all of its data was received."""
         ...
 
 
 class TcpStream(socket.socket):
-    """A connected socket that does not block, and sends small things at once."""
+    """A connected socket that never blocks, and sends small writes at once."""
 
     @classmethod
     def of(cls, sock: socket.socket) -> "TcpStream":
-        """The same connection, which `sock` gives up.
+        """Take over the connection of `sock`, which is detached.
 
         Raises:
             OSError: it is lost already.
@@ -65,7 +65,7 @@ class TcpStream(socket.socket):
         return stream
 
     def set_no_delay(self) -> None:
-        """Never block, and send small things at once.
+        """Make the socket non-blocking, and let it send small writes at once.
 
         Raises:
             OSError: the connection is lost already.
@@ -86,6 +86,6 @@ class TcpStream(socket.socket):
         return bool(poller.poll(0))
 
     def _asked(self, request: int) -> int:
-        """A number that the kernel knows of the socket."""
+        """Query the kernel for a number about the socket."""
         (count,) = _COUNT.unpack(fcntl.ioctl(self, request, bytes(_COUNT.size)))
         return int(count)

@@ -1,3 +1,3 @@
-"""Links between nodes: one connection for each direction, bounded queues, the frames on them. What
-Paxos messages mean is `paxos`' business, and what the engine does with them is in engine/.
+"""Links between nodes: one connection for each direction, bounded queues, and the frames. `paxos`
+defines the meaning of Paxos messages, and engine/ handles them.
 """

@@ -1,4 +1,4 @@
-"""What became of a forwarded command, as one node tells another (the body of FORWARDED)."""
+"""Encoding the outcome of a forwarded command (the body of FORWARDED)."""
 
 import struct
 from typing import Final
@@ -20,7 +20,11 @@ def encode_outcome(number: int, outcome: Outcome) -> bytes:
 
 
 def decode_outcome(body: memoryview) -> tuple[int, Outcome]:
-    """Raises PeerError for what no node says."""
+    """Decode the number of a forward and its outcome.
+
+    Raises:
+        PeerError: the bytes are not an outcome.
+    """
     if len(body) < _FORWARDED.size:
         raise PeerError(f"an outcome of {len(body)} bytes")
     number, code, master = _FORWARDED.unpack_from(body)

@@ -1,4 +1,4 @@
-"""Frames between nodes: u32 length, u8 kind, body (runtime.peers.peers says what each is for)."""
+"""Frames between nodes: u32 length, u8 kind, body (runtime.peers.peers explains the kinds)."""
 
 import struct
 from enum import IntEnum

@@ -1,9 +1,9 @@
-"""The receiving half of a link: who is calling, and how much of this node's time it gets.
+"""The receiving half of a link: who the peer is, and how much of this node's time it gets.
 
-What a peer says is carried out on the loop, where every other peer and every client waits for it.
-A frame can hold tens of thousands of messages, each of them cheap. So a peer has PEER_ROUND_NS in a
-round; what is left of its frame, and what came behind it, waits for the next one, and when that is
-not soon enough the peer's TCP hears of it.
+The loop handles a peer's messages while all other peers and clients wait. A frame can contain tens
+of thousands of messages, each of them cheap. So a peer gets PEER_ROUND_NS per round; the rest of
+its frame, and whatever came after it, waits for the next round. If that is too slow, TCP pushes
+back on the peer.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,15 +18,15 @@ from runtime.network.channel import Channel
 from runtime.peers.frames import FRAME, Kind
 
 SILENT_S: Final = 10.0
-"""A peer says something every 200 ms; a link on which nothing moves for so long is dead, whatever
-TCP hopes for (it would go on for a quarter of an hour)."""
+"""A link without any traffic for this long is dead: a peer sends something every 200 ms. TCP alone
+would retry for a quarter of an hour."""
 PEER_ROUND_NS: Final = 10_000_000
 LOOK_EVERY: Final = 16
-"""Messages between two looks at the clock."""
+"""Messages between two readings of the clock."""
 
 
 class Receiving(Protocol):
-    """Who has the links (runtime.peers.peers)."""
+    """The owner of the links (runtime.peers.peers)."""
 
     rounds: int
 
@@ -53,7 +53,7 @@ class Incoming:
         self._round = -1
         self._until_ns = 0
         self._rest: Iterator[Message] | None = None
-        """What is left of the frame that there was no time for."""
+        """The messages of the last frame that there was no time for."""
 
     def on_frame(self, frame: memoryview, owned: bool) -> None:
         if self._round != self._peers.rounds:
@@ -86,7 +86,7 @@ class Incoming:
         self._round, self._until_ns = self._peers.rounds, self._clock() + PEER_ROUND_NS
 
     def _some(self, messages: Iterator[Message]) -> Iterator[Message]:
-        """Those that there is time for; one at least."""
+        """The messages that there is time for, but at least one."""
         for count, message in enumerate(messages, 1):
             yield message
             if not count % LOOK_EVERY and self._clock() > self._until_ns:
@@ -97,7 +97,7 @@ class Incoming:
         return self._rest is not None or self._clock() > self._until_ns
 
     def _wait_if_over(self) -> None:
-        """Read no further before the next round, if this one's time is up."""
+        """Stop reading until the next round, if the time in this round is up."""
         assert self.channel is not None
         if self.channel.closed:
             self._rest = None
@@ -106,7 +106,7 @@ class Incoming:
             self._peers.hold(self)
 
     def go_on(self) -> None:
-        """A later round: first the rest, then what is in the socket."""
+        """Continue in a later round: first with the rest of the frame, then with the socket."""
         assert self.channel is not None
         self._begin_round()
         if self._rest is not None:
@@ -123,7 +123,7 @@ class Incoming:
     # -- its end ------------------------------------------------------------------------------
 
     def refuse(self, refusal: Refusal | None) -> None:
-        """Say why, and close."""
+        """Tell the peer why it is refused, and close the connection."""
         assert self.channel is not None
         assert refusal is not None
         body = refusal.encode()
@@ -133,8 +133,8 @@ class Incoming:
         self.close(refusal.text)
 
     def look(self) -> None:
-        """Counted in looks, a second apart: a node that was stopped itself must not blame others
-        for the silence."""
+        """Close the link after SILENT_S without data. Called once a second, and counts calls: a
+        node that was suspended itself must not take that for a peer's silence."""
         assert self.channel is not None
         if self.channel.received_bytes != self._received_seen:
             self._received_seen, self._silent_looks = self.channel.received_bytes, 0

@@ -1,14 +1,14 @@
-"""What is large leaves a link one by one, and keeps back only what must not overtake it.
+"""A queue for large messages: they leave one by one, so that small ones can overtake them.
 
-TCP keeps the order of what it was given. If it is given every large entry at once, whatever comes
-next waits for all of them: votes and prepares of other groups, clock readings, the renewal of a
-lease that ends meanwhile. So a large message goes to the socket when nothing else waits for that;
-small ones pass by, and wait for one large one at most.
+TCP keeps the order of the bytes that it gets. If it got every large entry at once, later messages
+would wait for all of them: votes and Prepares of other groups, clock readings, the renewal of a
+lease that expires meanwhile. So a large message goes to the socket only when nothing else waits for
+it; small messages overtake the queue, and wait for one large message at most.
 
-What tells of a group's log (Accept, Commit, Learned, Progress) keeps its order within the group,
-and so do commands forwarded for it: a Commit that passes its Accept would have the entry sent once
-more, by value. They travel right behind the last large one of their group. What still waits here is
-not taken a second time when it is sent again.
+Messages about a group's log (Accept, Commit, Learned, Progress) keep their order within the group,
+and so do commands forwarded to it: if a Commit overtook its Accept, the entry would be sent once
+more, by value. Small ones of these travel directly after the last large one of their group. A
+message that still waits here is not queued again when it is retransmitted.
 """
 
 from collections import deque
@@ -24,14 +24,14 @@ from paxos.timing import LARGE_ENTRY_BYTES
 from runtime.network.channel import Channel
 
 LARGE_SHARE: Final = 0.75
-"""Of what may wait for one peer: what is small must not be lost for the sake of what is not."""
+"""Large messages may use this share of a peer's queue: small ones must not be dropped for them."""
 SMALL_BYTES_MAX: Final = 1024 * 1024
-"""What is small and behind a large one has so much room of its own."""
+"""Additional room for small messages that travel after a large one."""
 ORDERED: Final = frozenset((Accept, Commit, Learned, Progress))
 
 
 def _key_of(message: Message) -> Hashable:
-    """The same for a message that says the same again; None: nothing is known to."""
+    """A key that is equal for a retransmission of the message; None: it has none."""
     if type(message) is Accept:
         return message.group, message.slot, message.ballot
     if type(message) is Learned:
@@ -41,37 +41,37 @@ def _key_of(message: Message) -> Hashable:
 
 @attrs.define(eq=False)
 class _Large:
-    """With what follows it in its sequence."""
+    """A large message, and the small ones that must follow it."""
 
     buffers: list[Buffer]
     size: int
     group: GroupId | None
-    """None: its order matters to nobody."""
+    """None: its order does not matter."""
     key: Hashable
 
 
 class LargeLane:
-    """Of one link. `bytes_max` is what may wait for the peer here and in the channel together, the
-    message that is being written excepted; one large message always has room."""
+    """The large messages of one link. `bytes_max` limits what waits for the peer here and in the
+    channel together, without the message being written; one large message always has room."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self._writing = 0
         self.bytes = 0
         self.last: dict[GroupId, _Large] = {}
-        """Of each group whose order must be kept: the last large message that waits."""
+        """The last waiting large message of each group whose order must be kept."""
         self._waiting: deque[_Large] = deque()
         self._keys: set[Hashable] = set()
         self._leaving: Hashable = None
-        """The key of what is being written to the socket."""
+        """The key of the message that is being written to the socket."""
 
     def takes(self, message: Message, size: int) -> bool:
-        """Whether a message goes by this lane: it is large, or behind such a one."""
+        """Whether a message must be queued here: it is large, or must follow one that is."""
         behind = self.last and type(message) in ORDERED and message.group in self.last
         return size >= LARGE_ENTRY_BYTES or bool(behind)
 
     def add(self, message: Message, frame: list[Buffer], size: int) -> bool:
-        """Queue it, if it is not on its way already; False where the bound refuses it."""
+        """Queue a message, unless it is queued already; False if there is no room."""
         key = _key_of(message)
         if key is not None and (key in self._keys or key == self._leaving):
             return True
@@ -81,7 +81,8 @@ class LargeLane:
     def add_frame(
         self, frame: list[Buffer], size: int, group: GroupId | None, key: Hashable = None
     ) -> bool:
-        """A large one waits for its turn, a small one goes with the last of its group."""
+        """Queue a frame; a small one is appended to the last large one of its group. False if there
+        is no room."""
         last = None if group is None else self.last.get(group)
         behind = last is not None and size < LARGE_ENTRY_BYTES
         more = self.bytes + size
@@ -102,7 +103,7 @@ class LargeLane:
         return True
 
     def feed(self, channel: Channel) -> None:
-        """Give the next one to a channel that has nothing to write."""
+        """Give the next messages to the channel, as long as it has nothing else to write."""
         while not channel.unsent_bytes and not channel.closed:
             self._leaving, self._writing = None, 0
             if not self._waiting:
@@ -115,7 +116,7 @@ class LargeLane:
             self._leaving, self._writing = one.key, one.size
             channel.send(one.buffers, one.size)
             channel.flush()
-        # What is small has its room beside what is being written, and beside what waits here.
+        # Small messages have their own room, besides the message being written and this queue.
         kept = max(self.bytes_max - self.bytes, int(self.bytes_max * (1 - LARGE_SHARE)))
         channel.unsent_bytes_max = kept + self._writing
 
@@ -125,7 +126,7 @@ class LargeLane:
         return not self._waiting and not self._writing
 
     def clear(self) -> None:
-        """The link was lost, and with it what waited."""
+        """Drop everything: the link was lost."""
         self._waiting.clear()
         self.last.clear()
         self._keys.clear()

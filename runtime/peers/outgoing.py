@@ -1,8 +1,8 @@
-"""The sending half of a link: what is small goes first, and bulk fills what is left.
+"""The sending half of a link: small messages go first, and bulk data uses what is left.
 
 Heartbeats, votes and leases of all groups share a link with the answers to members that are behind.
-TCP keeps the order of what it was given. So bulk is given to it only where nearly nothing else is
-on the way, the kernel's own queue included: whatever comes next waits for BULK_AHEAD_BYTES at most.
+TCP keeps the order of the bytes that it gets. So it only gets bulk data while almost nothing else
+is on the way, including the kernel's queue: a later message waits for at most BULK_AHEAD_BYTES.
 """
 
 from collections import deque
@@ -17,9 +17,9 @@ from runtime.network.channel import Channel
 from runtime.peers.large_lane import LargeLane
 
 BULK_AHEAD_BYTES: Final = 128 * 1024
-"""Bulk waits while so much of anything is under way; one piece more may be, then."""
+"""Bulk data waits while this much of anything is on the way; below it, one more frame is sent."""
 BULK_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Waiting for one peer; more is as good as lost on the way. One piece always has room."""
+"""Limit of the bulk data waiting for one peer; more is dropped. One frame always has room."""
 
 
 @attrs.define(eq=False)
@@ -27,7 +27,7 @@ class Outgoing:
     node: NodeId
     large: LargeLane
     addresses: tuple[Address, ...]
-    """Tried in turn: the registry's first, then the configuration's."""
+    """Tried in turn: first the registry's, then the configuration's."""
     channel: Channel | None = None
     buffers: list[Buffer] = attrs.Factory(list)
     """Encoded Paxos messages of this round."""
@@ -35,23 +35,23 @@ class Outgoing:
     dropped: int = 0
     reconnects: int = 0
     dialing: bool = False
-    """Somebody tries to open a connection."""
+    """A connection is being opened."""
     dial_at_ns: int = 0
-    """Not before, by the boot clock."""
+    """When to open the next connection, by the boot clock."""
     attempts: int = 0
     refused: int = 0
-    """Connections in a row that the other side soon ended."""
+    """Consecutive connections that ended soon: the other side refused them."""
     greeted_ns: int = 0
     terms_told: bool = False
     refusal: str = ""
-    """Why the other side refused us last."""
+    """Why the other side last refused us."""
     _bulk: deque[tuple[list[Buffer], int]] = attrs.Factory(deque)
-    """Whole frames."""
+    """Complete frames, with their sizes."""
     _bulk_bytes: int = 0
 
     @property
     def takes_bulk(self) -> bool:
-        """Whether what it was given is on its way."""
+        """Whether no bulk data waits, so that more may be sent."""
         return self.channel is not None and not self._bulk
 
     @property
@@ -61,7 +61,7 @@ class Outgoing:
 
     @property
     def unsent_bytes(self) -> int:
-        """What waits for the peer; each of its parts is bounded."""
+        """Bytes that wait for the peer; each part has a limit."""
         channel = self.channel
         given = 0 if channel is None else channel.unsent_bytes
         return self.size + self._bulk_bytes + self.large.bytes + given
@@ -74,7 +74,8 @@ class Outgoing:
         self._bulk_bytes += size
 
     def feed(self) -> None:
-        """Give the channel what is large, one by one, and then bulk, if it has little to do."""
+        """Give the channel large messages, one by one, and then bulk data, while it has little to
+        send."""
         channel = self.channel
         if channel is not None and not self.large.idle:
             self.large.feed(channel)
@@ -85,7 +86,7 @@ class Outgoing:
             channel.flush()
 
     def clear(self) -> None:
-        """The link is another one now: what the old one held is lost."""
+        """Drop everything that waited for the old connection."""
         self.buffers, self.size = [], 0
         self._bulk.clear()
         self._bulk_bytes = 0

@@ -1,18 +1,18 @@
 """Links between nodes: framed TCP, one outgoing connection per peer, bounded queues, reconnects.
 
-A node sends on the connections it opened and receives on those it accepted, so each direction has
-one owner. The first frame on a connection is HELLO; who does not belong is told so (REFUSED, the
-only frame that travels against the direction: runtime.membership.handshake). Which peers there are
-follows the registry: `follow` adds and drops links while the node runs. Losing messages is legal
-(the protocol retransmits), so a full queue drops and a broken link forgets what it held; forwarded
-commands are told to be unknown.
+A node sends on the connections that it opened and receives on those that it accepted, so each
+direction has one owner. The first frame on a connection is HELLO. A peer that is refused gets
+REFUSED, the only frame in the other direction (runtime.membership.handshake). The set of peers
+follows the registry: `follow` adds and drops links while the node runs. Messages may be lost (the
+protocol retransmits), so a full queue drops them and a broken link forgets its queue; the outcome
+of commands forwarded over it is unknown.
 
 Frame: u32 length, u8 kind, body. Kinds: HELLO, PAXOS (messages of paxos.codec, one after another),
 PING/PONG (clock readings), FORWARD and FORWARDED (commands of clients and their outcomes), LIFE and
-VERDICT (whose directory a node has, and what the others know of it: runtime.membership.admission),
-MASTERS (which groups the sender is master of: runtime.membership.masters), CATCH_UP (what a member
-gets that the logs do not reach back to: broker.transfer), CONSOLE (what one node shows of all:
-runtime.console), TERMS (the settings of its leases: runtime.membership.lease_terms), REFUSED.
+VERDICT (which directory a node has, and what others know of it: runtime.membership.admission),
+MASTERS (the groups that the sender is master of: runtime.membership.masters), CATCH_UP (state
+transfer: broker.transfer), CONSOLE (reports for the console: runtime.console), TERMS (the node's
+lease settings: runtime.membership.lease_terms), REFUSED.
 """
 
 import struct
@@ -54,25 +54,26 @@ from runtime.system.memory import Memory, PeerRoom
 from wire.framing import FrameLimits
 
 PEER_FRAME_BYTES_MAX: Final = 96 * 1024 * 1024
-"""A Promise or Learned frame may carry a group's whole undecided window."""
+"""A Promise or Learned frame may contain a group's whole undecided window."""
 PAXOS_FRAME_BYTES: Final = 1024 * 1024
-"""Soft: messages of a round are sent in frames of about this size."""
+"""A soft limit: messages of a round are sent in frames of about this size."""
 PEER_FRAME_STEP_BYTES: Final = 4 * 1024 * 1024
-"""A peer's frame gets its memory at once up to here: that is nearly all of them."""
+"""Up to this size a peer's frame gets its memory at once; almost all frames are smaller."""
 CONNECT_EVERY_NS: Final = 100 * MS
 SHORT_LIFE_NS: Final = 2_000 * MS
-"""A link lost sooner was refused by the other side: it is opened again ever less often ..."""
+"""A link that is lost sooner was refused: it is reopened with exponential backoff ..."""
 REFUSED_DOUBLINGS_MAX: Final = 5
-"""... down to once in CONNECT_EVERY_NS * 2**5."""
+"""... up to CONNECT_EVERY_NS * 2**5."""
 GREETING_BYTES_MAX: Final = 2048
 REFUSAL_BYTES_MAX: Final = 2048
 GREETING_S: Final = 5.0
 UNGREETED_MAX: Final = 64
-"""Connections to the peer port that have not said yet who they are."""
+"""Connections to the peer port that have not sent HELLO yet."""
 REFUSALS_LOGGED_EVERY_S: Final = 1.0
 CONNECTIONS_PER_IP_PER_S: Final = 200
-"""A peer opens one, and one more when it was lost. With UNGREETED_MAX places somebody who floods us
-from a peer's own address leaves that peer a fifth of a second to greet, which it does at once."""
+"""A peer opens one connection, and another one after a loss. Even if the port is flooded from a
+peer's own address, the UNGREETED_MAX places leave that peer a fifth of a second for its HELLO,
+which it sends at once."""
 
 
 _PING: Final = struct.Struct(">qqB")
@@ -86,7 +87,7 @@ _FORWARD: Final = struct.Struct(">QIBq")
 
 class Dialer(Protocol):
     def dial(self, address: Address, done: Callable[[Stream | None], None]) -> None:
-        """Open a connection; `done` is called later, with None where nobody answers in time."""
+        """Open a connection; `done` is called later, with None if that failed or took too long."""
 
 
 class Peers:
@@ -119,25 +120,25 @@ class Peers:
         self._held: dict[Incoming, int] = {}
         self.rounds = 0
         self.on_console: Callable[[NodeId, memoryview], None] = lambda _node, _body: None
-        """What a peer asks and says for the console."""
+        """Called with each CONSOLE frame of a peer."""
         self._encoded: tuple[Message | None, list[Buffer], int] = (None, [], 0)
-        """The last message, as it was sent, and its size."""
+        """The last message sent, its encoding, and its size."""
         self._refused = 0
         self._refusal_logged_ns = -int(REFUSALS_LOGGED_EVERY_S * 1e9)
         self.follow({}, frozenset())
 
     @property
     def unsent_bytes(self) -> int:
-        """What waits to be sent, to all peers."""
+        """Bytes that wait to be sent to all peers."""
         return sum(link.unsent_bytes for link in self.outgoing.values())
 
-    # -- who there is -------------------------------------------------------------------------
+    # -- the set of peers ---------------------------------------------------------------------
 
     def follow(
         self, registered: Mapping[NodeId, Address], removed: frozenset[NodeId]
     ) -> list[NodeId]:
-        """Have a link to each node of the registry and of the configuration, removed ones
-        excepted; returns whose links were dropped."""
+        """Keep a link to each node of the registry and of the configuration, except removed ones;
+        returns the nodes whose links were dropped."""
         self.removed = removed
         wanted = sorted(({*registered, *self._configured} - removed) - {self._hello.node})
         dropped = [node for node in self.outgoing if node not in wanted]
@@ -161,12 +162,12 @@ class Peers:
     def _drop(self, node: NodeId) -> None:
         link = self.outgoing.pop(node)
         if link.channel is not None:
-            link.channel.close("the node is none of this cluster's any more")
+            link.channel.close("the node is no longer in this cluster")
 
     # -- sending ------------------------------------------------------------------------------
 
     def send(self, to: NodeId, message: Message) -> None:
-        """Queue one message for the end of the round; dropped where there is no link."""
+        """Queue one message for the end of the round; dropped if there is no link."""
         link = self.outgoing.get(to)
         if link is None or link.channel is None:
             return
@@ -184,7 +185,7 @@ class Peers:
             self._seal(link)
 
     def send_bulk(self, to: NodeId, message: Message) -> None:
-        """Queue one message behind all that is small; dropped where there is no link."""
+        """Queue one large message after all small ones; dropped if there is no link."""
         link = self.outgoing.get(to)
         if link is not None and link.channel is not None:
             buffers: list[Buffer] = [b""]
@@ -205,8 +206,8 @@ class Peers:
         chunks: tuple[Buffer, ...],
         size: int,
     ) -> bool:
-        """Send a client's command to another node; False where it cannot be sent. It says until
-        when its client waits: a link may hold it for longer, and nobody wants it then."""
+        """Send a client's command to another node; False if it cannot be sent. The frame says until
+        when the client waits: if it takes longer on the link, nobody waits for the outcome."""
         link = self.outgoing.get(to)
         if link is None or link.channel is None:
             return False
@@ -234,11 +235,11 @@ class Peers:
 
     @property
     def linked(self) -> list[NodeId]:
-        """Who can be sent something now."""
+        """The nodes that can be sent something now."""
         return [node for node, link in self.outgoing.items() if link.channel is not None]
 
     def catch_up(self, to: NodeId, message: CatchUpMessage) -> None:
-        """Send a question or an answer; as good as lost on the way where it cannot be sent."""
+        """Send a message of a state transfer; dropped if it cannot be sent."""
         link = self.outgoing.get(to)
         if link is None or link.channel is None:
             return
@@ -247,8 +248,8 @@ class Peers:
         link.add_bulk([FRAME.pack(1 + size, Kind.CATCH_UP), *buffers], size + FRAME.size)
 
     def ping(self, *, draining: bool, low: bool = False, disk_class: int = 0) -> None:
-        """Ask every peer for its clock, and say whether this node still takes masters, whether its
-        disk is nearly full, and how fast that is (storage.disk.health)."""
+        """Ask every peer for its clock, and tell it whether this node gives its masters away, and
+        whether its disk is nearly full and how fast it is (storage.disk.health)."""
         self._flags = (_DRAINING if draining else 0) | (_LOW if low else 0) | _KNOWS_TERMS
         self._flags |= disk_class << _DISK_SHIFT
         for node in self.linked:
@@ -270,14 +271,14 @@ class Peers:
                 link.dropped += 1
 
     def _tell_terms(self, node: NodeId) -> None:
-        """Once on every link."""
+        """Send our lease settings, once per link."""
         link = self.outgoing.get(node)
         if self.terms is not None and link is not None and not link.terms_told:
             link.terms_told = link.channel is not None
             self._send_small(node, Kind.TERMS, self.terms.encode())
 
     def _seal(self, link: Outgoing) -> None:
-        """Close the frame of Paxos messages that is being filled."""
+        """Complete the frame of Paxos messages that is being filled, and queue it."""
         if not link.size or link.channel is None:
             return
         head = FRAME.pack(1 + link.size, Kind.PAXOS)
@@ -287,7 +288,7 @@ class Peers:
         link.size = 0
 
     def flush(self) -> None:
-        """One send per peer: the end of a round."""
+        """Send what is queued, with one write per peer; at the end of a round."""
         self._encoded = (None, [], 0)
         for link in self.outgoing.values():
             channel = link.channel
@@ -300,14 +301,14 @@ class Peers:
                     link.feed()
 
     def connected(self, node: NodeId) -> bool:
-        """Whether we can both send to and hear from the node."""
+        """Whether there are links to and from the node."""
         link = self.outgoing.get(node)
         return link is not None and link.channel is not None and node in self._incoming
 
     # -- outgoing connections -----------------------------------------------------------------
 
     def dial(self) -> None:
-        """Often: open the connections that are wanted and not there, one at a time to each peer."""
+        """Open missing connections, one at a time to each peer; called often."""
         dialer, now = self.dialer, self._handler.boot_ns()
         if dialer is None:
             return  # this node has not started yet
@@ -328,7 +329,7 @@ class Peers:
             self.greet(link, stream)
 
     def greet(self, link: Outgoing, sock: Stream) -> None:
-        """Use a connection we have opened: the first thing on it is who we are."""
+        """Use a connection that we have opened: the first frame on it is HELLO."""
         link.clear()
         link.greeted_ns = self._handler.boot_ns()
         link.terms_told = False
@@ -345,16 +346,16 @@ class Peers:
         body = attrs.evolve(self._hello, to=link.node).encode()
         frame = FRAME.pack(1 + len(body), Kind.HELLO) + body
         life = self._handler.life(link.node)
-        if life is not None:  # before any verdict of ours can travel on this link
+        if life is not None:  # before any verdict of ours is sent on this link
             body = life.encode()
             frame += FRAME.pack(1 + len(body), Kind.LIFE) + body
         channel.send([frame], len(frame))
-        if link.node in self._incoming:  # else the answer could not come
+        if link.node in self._incoming:  # else the answer could not be sent
             self._ping_one(link.node)
         channel.flush()
 
     def _answered(self, link: Outgoing, frame: memoryview) -> None:
-        """The only thing that is ever said on a link that we opened: that we are refused."""
+        """Handle REFUSED, the only frame that is ever received on a connection that we opened."""
         assert link.channel is not None
         try:
             if not len(frame) or frame[0] != Kind.REFUSED:
@@ -363,7 +364,7 @@ class Peers:
         except PeerError as error:
             link.channel.close(str(error))
             return
-        if refusal.text != link.refusal:  # once: we ask again and again
+        if refusal.text != link.refusal:  # log it once: we connect again and again
             link.refusal = refusal.text
             self._journal.warning("refused by peer", peer=link.node, reason=refusal.text)
         link.channel.close("refused")
@@ -383,7 +384,7 @@ class Peers:
     # -- incoming connections -----------------------------------------------------------------
 
     def accept(self, sock: Stream, host: str) -> None:
-        """A connection to the peer port: it must greet first, briefly and soon."""
+        """Take a connection to the peer port; it must first send a short HELLO, and soon."""
         if not self._rate.takes(host):
             sock.close()
             self._refuse(host, "too many connections a second")
@@ -404,8 +405,9 @@ class Peers:
         self._ungreeted.add(incoming)
 
     def _make_place(self, host: str) -> None:
-        """Silence keeps nobody out: the oldest that has not greeted goes. Those from an address
-        where a peer is stay as long as there are others, unless the new one is from there too."""
+        """Close the oldest connection without HELLO, so that silent ones keep nobody out. Those
+        from a peer's address are kept as long as there are others, unless the new one is from the
+        same address."""
         known = {one.host for link in self.outgoing.values() for one in link.addresses}
         others = (one for one in self._ungreeted if one.host not in known)
         oldest = self._ungreeted.oldest(host) if host in known else None
@@ -414,10 +416,10 @@ class Peers:
         oldest.close("it has not greeted, and its place is wanted")
 
     def greeted(self, incoming: "Incoming", hello: Hello) -> None:
-        """Check who is calling.
+        """Check the HELLO of a connection, and accept it as that node's link.
 
         Raises:
-            PeerError: a stranger.
+            Refused: the node must be refused.
         """
         refusal = self._refusal(hello)
         if refusal is not None:
@@ -434,7 +436,7 @@ class Peers:
             old.close("replaced by a newer connection")
         self._journal.info("peer up", peer=hello.node, incarnation=hello.incarnation)
         self._handler.peer_up(hello.node, hello.incarnation)
-        self._ping_one(hello.node)  # its clock is wanted before anything is decided by ours
+        self._ping_one(hello.node)  # a reading of its clock is needed before we trust our own
 
     def _refusal(self, hello: Hello) -> Refusal | None:
         old = self._incoming.get(hello.node)
@@ -466,7 +468,7 @@ class Peers:
             )
 
     def tick(self) -> None:
-        """Once a second: close what has not greeted in time, and what has been silent for long."""
+        """Close connections without a HELLO in time, and silent links; called once a second."""
         now = self._handler.boot_ns()
         for incoming in [*self._ungreeted]:
             if now - incoming.accepted_boot_ns > GREETING_S * 1e9:
@@ -477,10 +479,10 @@ class Peers:
     # -- frames -------------------------------------------------------------------------------
 
     def on_frame(self, node: NodeId, kind: int, body: memoryview, owned: bool) -> None:
-        """Dispatch one frame of a greeted peer that holds no Paxos messages.
+        """Dispatch a frame of a known peer that is not one of Paxos messages.
 
         Raises:
-            PeerError: nonsense.
+            PeerError: the frame is malformed.
         """
         handler = self._handler
         if kind == Kind.FORWARD and len(body) > _FORWARD.size:
@@ -524,17 +526,17 @@ class Peers:
         self._send_small(node, Kind.PONG, _PONG.pack(asked_wall, asked_boot, handler.wall_ns()))
 
     def on_messages(self, node: NodeId, messages: Iterable[Message]) -> None:
-        """Paxos messages, as many as there is time for in this round."""
+        """Handle Paxos messages, as many as there is time for in this round."""
         self._handler.on_messages(node, messages)
 
     # -- rounds -------------------------------------------------------------------------------
 
     def hold(self, incoming: "Incoming") -> None:
-        """It has had its time in this round."""
+        """Continue with this link in the next round: its time in this one is up."""
         self._held[incoming] = self.rounds
 
     def go_on(self) -> None:
-        """Once a round, before that ends: who had to stop in an earlier one goes on."""
+        """Continue with links that had to stop in an earlier round; called at the end of each."""
         if self._held:
             for incoming in [one for one, since in self._held.items() if since != self.rounds]:
                 del self._held[incoming]
@@ -543,7 +545,7 @@ class Peers:
 
     @property
     def waits(self) -> bool:
-        """Whether somebody has not come to the end of what it said."""
+        """Whether a link has messages that there was no time for."""
         return bool(self._held)
 
     def close(self) -> None:

@@ -1,3 +1,3 @@
-"""What every part of the shell may need of the operating system: clocks, the journal, threads for
-work that would hold up the loop, the account of memory, what ends a process. Imports no other part.
+"""Services that every part of the shell may use: clocks, the journal, threads for work that would
+block the event loop, memory accounting, signals. Imports no other part.
 """

@@ -1,7 +1,7 @@
-"""A text stream that is written by a thread: what is said must not wait for where it goes.
+"""A text stream that a thread writes, so that logging never blocks the event loop.
 
-Standard error may be a file on the disk that hangs, or a pipe that nobody reads. So the loop only
-puts its line into a queue. What does not fit there is refused, and counted by whoever writes
+Standard error may be a file on a disk that hangs, or a pipe that nobody reads. So the loop only
+puts its lines into a queue. A full queue refuses more, and the caller counts what is lost
 (`Journal.lost`).
 """
 
@@ -19,8 +19,8 @@ DRAIN_S: Final = 2.0
 
 @contextmanager
 def in_background(stream: TextIO) -> Iterator["BackgroundStream"]:
-    """For the life of a process that has a loop: at its end what was said is written, if that can
-    be. Files are closed aside as well."""
+    """For the lifetime of a process with an event loop; at its end the queue is written, if that is
+    possible in DRAIN_S. Files are closed in the background as well."""
     close_in_background()
     one = BackgroundStream(stream)
     try:
@@ -37,32 +37,32 @@ class BackgroundStream:
         self._stream = stream
         self._texts: queue.SimpleQueue[str | threading.Event | None] = queue.SimpleQueue()
         self.lost = 0
-        """Texts that the stream has refused."""
+        """How many texts the stream has refused."""
         thread = threading.Thread(target=self._write, name="evenkeel-journal", daemon=True)
         thread.start()
 
     def write(self, text: str) -> int:
-        """Have it written.
+        """Queue a text to be written.
 
         Raises:
-            OSError: too much waits already.
+            OSError: the queue is full.
         """
         if self._texts.qsize() >= TEXTS_MAX:
-            raise OSError("the log is not written as fast as it comes")
+            raise OSError("the log is written more slowly than it grows")
         self._texts.put(text)
         return len(text)
 
     def flush(self) -> None:
-        """Every text is flushed when it is written."""
+        """Does nothing: every text is flushed when it is written."""
 
     def drain(self, patience_s: float = DRAIN_S) -> bool:
-        """Wait until what was given so far is written; False: it takes too long."""
+        """Wait until everything queued so far is written; False if that takes longer."""
         written = threading.Event()
         self._texts.put(written)
         return written.wait(patience_s)
 
     def end(self) -> None:
-        """Nothing is written but what was given so far."""
+        """Write what is queued so far, and nothing after it."""
         self._texts.put(None)
 
     def _write(self) -> None:

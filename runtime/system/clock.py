@@ -1,4 +1,4 @@
-"""The clocks of Linux, and the node's clock made of them (paxos.clocks.clock)."""
+"""The clocks of Linux, and the node's clock (paxos.clocks.clock) that uses them."""
 
 import time
 
@@ -7,7 +7,7 @@ from paxos.clocks.clock import SystemClock
 
 
 class LinuxClock:
-    """CLOCK_REALTIME and CLOCK_BOOTTIME, which goes on while the machine is suspended."""
+    """CLOCK_REALTIME, and CLOCK_BOOTTIME, which continues while the machine is suspended."""
 
     def wall_ns(self) -> int:
         return time.time_ns()
@@ -17,7 +17,7 @@ class LinuxClock:
 
 
 class Clock(clock.Clock):
-    """A node's clock, by those of this machine."""
+    """A node's clock; by default it uses this machine's clocks."""
 
     def __init__(
         self, margin_ns: int, system: SystemClock | None = None, *, others_needed: int = 0

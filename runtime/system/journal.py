@@ -1,4 +1,4 @@
-"""The node's log: JSON lines on standard error, one event each, with a level and plain fields."""
+"""The node's log: JSON lines on standard error, one per event, with a level and plain fields."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 class Stream(Protocol):
-    """What may be written to; it must not make the event loop wait
+    """Where the journal is written; it must not block the event loop
     (runtime.system.background_stream)."""
 
     def write(self, text: str, /) -> int: ...
@@ -20,7 +20,7 @@ class Stream(Protocol):
 
 
 class Journal:
-    """Writing never raises: a full or closed log must not take the bus down (exam row O6)."""
+    """The log of events. Writing never raises: a full or closed log must not stop the node."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Journal:
         self._write(3, event, fields)
 
     def bug(self, what: str, error: Exception) -> None:
-        """Something of ours let an exception out; it cost one connection or timer: say so."""
+        """Report an exception from a bug of ours, which has cost one connection or timer."""
         trace = "".join(traceback.format_exception(error))
         self.error("request handler failed", request=what, trace=trace)
 

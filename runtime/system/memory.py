@@ -1,12 +1,12 @@
-"""One account of the memory that others can make this node hold.
+"""One account of all memory that clients and peers can make this node use.
 
-Whoever takes bytes from a socket, or keeps bytes for one, enters them here before they are there.
-The account has two doors, so that one side cannot starve the other: what comes in (unfinished
-frames, requests under way, HTTP bodies) and what goes out (answers that their clients have not
-read). Behind a full door nobody is refused: the socket is not read, or the answer holds less.
+Code that reads bytes from a socket, or keeps bytes for one, enters them here before it allocates
+them. There are two budgets, so that neither side can starve the other: incoming data (unfinished
+frames, requests in progress, HTTP bodies) and outgoing data (answers that their clients have not
+read). A full budget refuses nobody: the socket is not read, or the answer is shorter.
 
-What is small and once per connection (a receive buffer) is entered without asking: the number of
-connections is bounded.
+Small things that every connection has once (a receive buffer) are entered without a check against
+these budgets: the number of connections is limited.
 """
 
 from pathlib import Path
@@ -15,43 +15,43 @@ from typing import Final
 import attrs
 
 ANSWER_SHARE: Final = 4
-"""One answer takes a fourth of the room there is: the next one finds some as well."""
+"""One answer may take a fourth of the remaining room, so that the next one finds some as well."""
 UNLIMITED: Final = 1 << 50
-"""Control groups write a very large number where there is no limit."""
+"""A control group's limit of at least this means no limit."""
 
 
 @attrs.define(eq=False)
 class Memory:
-    """Plain numbers: they are counted up and down for every request."""
+    """Bytes in use by kind. Plain numbers, because every request changes them."""
 
     incoming_max: int
     outgoing_max: int
     buffers: int = 0
     """Receive buffers of all connections."""
     frames: int = 0
-    """Large frames that have begun, each in full: so those that have begun can be finished."""
+    """Large frames of clients that have begun, at their full size, so that they can be finished."""
     requests: int = 0
-    """Requests that came and are not answered."""
+    """Requests that are not answered yet."""
     http: int = 0
     answers: int = 0
-    """Answers that are not sent."""
+    """Answers that are not sent yet."""
     peers: int = 0
     """Large frames of peers that have begun."""
     waits: int = 0
-    """How often somebody had to wait for room."""
+    """How often something had to wait for room."""
 
     @property
     def incoming(self) -> int:
         return self.frames + self.requests + self.http
 
     def has_room(self, size: int) -> bool:
-        """Whether something of this size may come in; one thing may always be there."""
+        """Whether this much may come in; always true if there is nothing else."""
         incoming = self.incoming
         return not incoming or incoming + size <= self.incoming_max
 
     @property
     def answer_room(self) -> int:
-        """How long the next answer may be."""
+        """How many bytes the next answer may have."""
         return max(0, self.outgoing_max - self.answers) // ANSWER_SHARE
 
     def by_kind(self) -> dict[str, int]:
@@ -66,7 +66,7 @@ class Memory:
 
 
 class ClientRoom:
-    """What the connections of clients ask (wire.framing.Room)."""
+    """The budget of client connections (wire.framing.Room)."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -90,7 +90,7 @@ class ClientRoom:
 
 
 class PeerRoom:
-    """Peers are few, and what one of them sends is bounded: they are counted and never wait."""
+    """Counts what peers use. They never wait: they are few, and send a limited amount each."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -108,7 +108,7 @@ class PeerRoom:
 
 
 def memory_limit(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
-    """What this process's control groups allow it, version 1 or 2; 0 where nothing is limited."""
+    """The memory limit of this process's control groups (version 1 or 2) in bytes; 0: none."""
     limits = []
     try:
         lines = own.read_text().splitlines()
@@ -134,5 +134,5 @@ def memory_limit(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/se
 def _number(path: Path) -> int:
     try:
         return int(path.read_text())
-    except (OSError, ValueError):  # there is none here, or it says "max"
+    except (OSError, ValueError):  # no such file, or it says "max"
         return 0

@@ -1,4 +1,4 @@
-"""What a node asks of the operating system before it begins, and what ends it."""
+"""Limits that a node sets before it starts, and the signals that stop it."""
 
 import encodings.ascii
 import encodings.idna
@@ -21,18 +21,19 @@ RESERVED_MAX: Final = 1024
 
 
 def descriptor_limit() -> int:
-    """How many files this process may have open; asked anew, because it can be changed outside."""
+    """How many files this process may have open now; another process can change the limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 30 if soft == resource.RLIM_INFINITY else soft
 
 
 def connections_for(descriptors: int) -> int:
-    """How many of so many descriptors clients may have: where there are few, half of them."""
+    """How many descriptors client connections may use: all but RESERVED_MAX, or at least half."""
     return max(1, descriptors - min(RESERVED_MAX, descriptors // 2))
 
 
 def raise_descriptor_limit(wanted: int, journal: Journal) -> None:
-    """A shell's usual 1024 are fewer than the clients this node lets in, and the log needs some."""
+    """Raise the limit to `wanted`, or as far as allowed, with a warning. The usual limit of 1024 is
+    less than the clients that a node accepts, and the log needs some too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         if hard != resource.RLIM_INFINITY and hard < wanted:
@@ -49,7 +50,7 @@ def raise_descriptor_limit(wanted: int, journal: Journal) -> None:
 async def watch_signals(
     stop: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """The first SIGTERM or SIGINT stops gracefully, a second one at once."""
+    """Stop gracefully at the first SIGTERM or SIGINT, at once at the second."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         task_status.started()
         async for _ in signals:
@@ -59,14 +60,14 @@ async def watch_signals(
 
 
 async def watch_parent(pid: int, stop: trio.Event) -> None:
-    """No orphans: stop when the launcher is gone, however it died."""
+    """Stop when the parent process is gone, however it died, so that no node is left behind."""
     while os.getppid() == pid:  # noqa: ASYNC110 (the kernel sends no event for it)
         await trio.sleep(PARENT_CHECK_S)
     stop.set()
 
 
 def leaves(group: BaseExceptionGroup[StorageError]) -> list[StorageError]:
-    """trio wraps what a task raises into groups: what was raised at first."""
+    """The original exceptions in the (nested) groups that trio wraps them into."""
     found: list[StorageError] = []
     for error in group.exceptions:
         found += leaves(error) if isinstance(error, BaseExceptionGroup) else [error]

@@ -1,8 +1,8 @@
-"""A thread for work that would hold up the loop: checkpoints, cold data, searches in batches.
+"""A thread for work that would block the event loop: checkpoints, cold data, searches in batches.
 
-Jobs are done one after the other, in the order they were given. What comes of them is taken on the
-loop's thread: `done` gets the result there, `failed` the refusal, where there is a use for it. A
-failure of the disk that nobody has a use for ends the node, as any other failed write does.
+It runs jobs one after the other, in the order of submission. The loop's thread takes their results
+and calls `done` with each, or `failed` with a storage error. A storage error without `failed` ends
+the node, as any other failed write does.
 """
 
 from collections import deque
@@ -16,13 +16,13 @@ from storage.errors import StorageError
 T = TypeVar("T")
 STOP_S: Final = 5.0
 TAKE_NS: Final = 2_000_000
-"""Of the loop's time, for what many short jobs have come to."""
+"""The loop's time for taking results at once, after many short jobs."""
 REST_S: Final = 0.001
-"""About as long as the work between two rests takes: half of the interpreter is left to others."""
+"""About as long as the work between two rests, which leaves half of the interpreter to others."""
 
 
 class Worker:
-    """`wake` is called in the thread when there is something to take."""
+    """`wake` is called in the worker's thread whenever there is a result to take."""
 
     def __init__(
         self, name: str, wake: Callable[[], None], threads: Threads = SYSTEM_THREADS
@@ -33,7 +33,7 @@ class Worker:
         self._stopping = False
         self._thread = threads.thread(name, self._run)
         self.jobs = 0
-        """Given and not taken back yet."""
+        """Jobs that were submitted and whose results were not taken yet."""
 
     def start(self) -> None:
         self._thread.start()
@@ -44,7 +44,7 @@ class Worker:
         done: Callable[[T], None],
         failed: Callable[[StorageError], None] | None = None,
     ) -> None:
-        """Do this after what was given before. How much waits here is the caller's to bound."""
+        """Queue a job. The caller must limit how many are queued."""
 
         def job() -> Callable[[], None]:
             try:
@@ -59,15 +59,15 @@ class Worker:
 
     @property
     def has_done(self) -> bool:
-        """Whether there is something to take."""
+        """Whether there are results to take."""
         return bool(self._done)
 
     def take(self) -> None:
-        """On the loop's thread: hand over what has come of the jobs, for a while: what is left then
-        wakes the loop once more.
+        """On the loop's thread: deliver results for up to TAKE_NS; if some are left, the loop is
+        woken again.
 
         Raises:
-            StorageError: what a job raised and nobody has a use for.
+            StorageError: a job raised it and was submitted without `failed`.
         """
         until = self._threads.cpu_ns() + TAKE_NS
         while self._done:
@@ -78,7 +78,7 @@ class Worker:
                 return
 
     def stop(self) -> bool:
-        """Finish the job that is under way and drop the others; False if it takes too long."""
+        """Finish the current job and drop the others; False if that takes longer than STOP_S."""
         self._stopping = True
         self._todo.put(None)
         if self._thread.is_alive():
@@ -86,8 +86,8 @@ class Worker:
         return not self._thread.is_alive()
 
     def rest(self) -> None:
-        """For a job, in its thread: leave the interpreter to the loop for a moment. Without it a
-        job that waits for nothing lets the loop in every 5 ms only."""
+        """Called by a job, in its thread: leave the interpreter to the loop for a moment. Without
+        it, a job that never waits lets the loop run only every 5 ms."""
         self._threads.sleep(REST_S)
 
     def _run(self) -> None:

@@ -1,17 +1,16 @@
-"""When a group's state is written down, and what the log may then forget.
+"""When a group's checkpoint is taken, and which log segments can then be retired.
 
-Theory of operation. A group is due when the node has logged `bytes_each` bytes or `records_each`
-records since the group's last checkpoint; the groups begin at different points of that, so they
-come one after the other. The state is taken on the loop, part by part, for no more than
-SLICE_NS of a tick; each part knows the slot it was made at
-(broker.state_machine.checkpoint_chunks). The file is written by a thread, when what it says of the
-log is durable: a place that a crash takes back would be given to other records afterwards, and an
-index that still names it would read those. Nothing waits for any of it: a group whose checkpoint is
-late is replayed for longer.
+Theory of operation: a group is due when the node has logged `bytes_each` bytes or `records_each`
+records since the group's last checkpoint. The groups start at different points of that interval, so
+their checkpoints come one after the other. The loop takes the state part by part, for no more than
+SLICE_NS of a tick; each part knows its slot (broker.state_machine.checkpoint_chunks). A thread
+writes the file once every place in the log that it names is durable: after a crash, a place that
+was lost would be used for other records, and an index that still names it would read those. Nothing
+waits for any of this: if a group's checkpoint is late, its replay takes longer.
 
-Then the log's oldest segments go, as far as three things allow: both generations of every group's
-checkpoints do without them; no batch is read from them any more (broker.lifecycle.tiering); and
-what is left is not less than the log window, from which peers catch up that were away for a while.
+Then the log's oldest segments are retired, under three conditions: neither generation of any
+group's checkpoints needs them; no batch is read from them any more (broker.lifecycle.tiering); and
+the log window remains, from which peers catch up that were away for a while.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,11 +32,11 @@ from storage.format import Place
 from storage.log.wal import Wal
 
 SLICE_NS: Final = 2 * MS
-"""Of a tick of 20 ms: what a client's request may have to wait for."""
+"""The time per tick of 20 ms: a client's request may have to wait for it."""
 RETRY_NS: Final = 10_000 * MS
-"""A checkpoint that found no room is tried again after so long."""
+"""When a checkpoint is tried again after there was no room for it."""
 NO_SLOTS: Final = range(1, 1)
-"""Of a group whose entries the log has never had, or is to forget."""
+"""The slots of a group whose entries the log has never had, or is to forget."""
 
 
 @attrs.frozen(kw_only=True)
@@ -45,18 +44,18 @@ class CheckpointConfig:
     bytes_each: int
     records_each: int
     log_bytes: int
-    """The log window: so much stays even if it is not needed here."""
+    """The log window: this much is kept even if this node does not need it."""
     segment_bytes: int
 
     @property
     def segments_kept(self) -> int:
-        """At least the one that is being written and one that is whole."""
+        """The log window in segments: at least the current one and a complete one."""
         return max(2, self.log_bytes // self.segment_bytes)
 
 
 @attrs.frozen
 class Taken:
-    """A checkpoint that was written, or found at the start."""
+    """A checkpoint that was written, found at the start, or received from a peer."""
 
     slot: Slot
     at_boot_ns: int
@@ -73,7 +72,7 @@ class _Making:
     began_ns: int
     chunks: list[bytes] = attrs.Factory(list)
     end: Place | None = None
-    """All parts are taken: they speak of nothing in the log from this place on."""
+    """Set once all parts are taken: they name no place in the log from here on."""
 
 
 @attrs.define(eq=False)
@@ -83,7 +82,7 @@ class CheckpointStatistics:
     failed: int = 0
     segments_retired: int = 0
     slice_ns_max: int = 0
-    """The longest time of a tick that was spent on it."""
+    """The longest time that a tick has spent on it."""
 
 
 class Checkpointing:
@@ -105,27 +104,28 @@ class Checkpointing:
         self._journal = journal
         self._read_from = read_from
         self._logged: dict[GroupId, tuple[int, int]] = {}
-        """Bytes and records of the log at each group's last checkpoint."""
+        """The log's bytes and records at each group's last checkpoint."""
         self._making: _Making | None = None
         self._saving: GroupId | None = None
         self._not_before_ns = 0
         self._look_at = (0, 0, 0)
-        """No group is due before the log has so many bytes, or so many records, while there are so
-        many groups: a look at all of them in every tick would cost more than all the rest here."""
+        """(bytes, records, groups): no group is due before the log has that many bytes or records,
+        as long as the number of groups is the same. Checking all of them in every tick would cost
+        more than everything else here."""
         self.held: set[GroupId] = set()
-        """Groups whose state is on its way here: theirs is worth nothing."""
+        """Groups that are receiving a peer's state: their own need not be saved."""
         self.taken: dict[GroupId, Taken] = {}
         self.statistics = CheckpointStatistics()
 
     @property
     def window_bytes(self) -> int:
-        """The log that is kept even where nobody here needs it."""
+        """How much of the log is kept even if this node does not need it."""
         return self._config.segments_kept * self._config.segment_bytes
 
     # -- when ---------------------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> None:
-        """Called on the loop while every machine is level with its replica."""
+        """Called on the loop while every machine has applied what its replica has."""
         making = self._making
         if making is not None:
             if making.end is None:
@@ -139,12 +139,12 @@ class Checkpointing:
                 self._begin(now_ns, group)
 
     def found(self, now_ns: int, checkpoints: Mapping[GroupId, Checkpoint]) -> None:
-        """These were there at the start."""
+        """Take note of the checkpoints found at the start."""
         for group, one in checkpoints.items():
             self.taken[group] = Taken(one.slot, now_ns, sum(map(len, one.chunks)))
 
     def came(self, now_ns: int, group: GroupId, slot: Slot, size: int) -> None:
-        """This one came from a peer."""
+        """Take note of a checkpoint that came from a peer."""
         self.taken[group] = Taken(slot, now_ns, size)
 
     def newest(self, group: GroupId) -> Slot | None:
@@ -152,12 +152,12 @@ class Checkpointing:
         return None if taken is None else taken.slot
 
     def soon(self, group: GroupId) -> None:
-        """What the log has of the group is not to be relied on: write its state down."""
+        """Take a checkpoint of the group soon: its part of the log is not reliable."""
         self._logged[group] = (-self._config.bytes_each, 0)
         self._look_at = (0, 0, 0)
 
     def forget(self, group: GroupId) -> None:
-        """What was taken of the group says nothing any more."""
+        """Forget the group's checkpoints, and abandon one in progress: they are obsolete."""
         self._logged.pop(group, None)
         self.taken.pop(group, None)
         self._look_at = (0, 0, 0)
@@ -165,10 +165,10 @@ class Checkpointing:
             self._making = None
 
     def dropped(self, group: GroupId) -> None:
-        """The group is not kept here any more: its files go, with one that is just being written.
+        """Remove the files of a group that this node no longer has, and one being written.
 
-        It may be that the log has forgotten the group when a crash leaves them: then it is begun
-        with them, without a vote, and is left once more.
+        A crash may leave the files after the log has forgotten the group. Then the group is started
+        from them as non-voting, and is dropped once more.
         """
         self.forget(group)
         self._worker.submit(partial(self._files.remove, group), _nothing)
@@ -210,7 +210,7 @@ class Checkpointing:
         replica, machine = self._multi.replicas[group], self._machines[group]
         slot = replica.learner.applied
         if machine.applied != slot:
-            return  # it is in the middle of something: at the next tick
+            return  # it is behind the replica: try again at the next tick
         self._logged[group] = (self._wal.bytes_staged, self._wal.records)
         needs = self._wal.needed_from(group, slot)
         base = paxos_base.encode(replica.base())
@@ -242,7 +242,7 @@ class Checkpointing:
         def written(seconds: float) -> None:
             self._saving = None
             if group not in self._multi.replicas:
-                return  # what removes it is on its way
+                return  # the job that removes it is queued
             self.statistics.written += 1
             self.statistics.bytes_written += size
             self.taken[group] = Taken(making.slot, making.began_ns, size, seconds)
@@ -258,7 +258,7 @@ class Checkpointing:
 
         self._worker.submit(write, written, refused)
 
-    # -- what the log may forget --------------------------------------------------------------
+    # -- retiring the log ---------------------------------------------------------------------
 
     def window_start(self) -> int:
         """The lowest segment that belongs to the log window."""
@@ -266,17 +266,17 @@ class Checkpointing:
         return max(kept.start, kept.stop - self._config.segments_kept)
 
     def retire(self) -> None:
-        """Let the log's oldest segments go, as far as nobody needs them."""
+        """Retire the log's oldest segments, as far as nothing needs them."""
         below = self.window_start()
         if below <= self._wal.kept().start:
             return
         until: dict[GroupId, Slot] = {}
         for group in self._wal.groups():
             if self._wal.slots(group) == NO_SLOTS:
-                continue  # one that was left, or that has not begun: promises stay in any case
+                continue  # dropped, or not begun; its promises are kept in any case
             slot, needs = self._files.slot(group), self._files.needs(group)
             if slot is None or needs is None:
-                return  # there are not two of its checkpoints yet
+                return  # it does not have two checkpoints yet
             until[group] = slot
             below = min(below, needs)
         if below > self._wal.kept().start:
@@ -288,4 +288,4 @@ class Checkpointing:
 
 
 def _nothing(_result: object) -> None:
-    """What was done says nothing."""
+    """For jobs without a result."""

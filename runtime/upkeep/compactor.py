@@ -1,14 +1,14 @@
 """A thread that compacts the cold data of this node's partitions, the dirtiest one first.
 
-What it does to batches is broker.lifecycle.compaction, which one it takes next is
-broker.lifecycle.compaction_plan; the files are storage.cold.store's. Each replica compacts for
-itself, as in Kafka: offsets stay what they are, so nobody needs to know how far another one is.
-Here is the pace. Nobody waits for a compaction, and everybody shares one interpreter with it, so it
-works in steps of one block and rests between them: long enough to keep to its bytes a second, and
-to leave the interpreter to others most of the time.
+broker.lifecycle.compaction rewrites batches, broker.lifecycle.compaction_plan chooses the next
+partition, and storage.cold.store has the files. Each replica compacts on its own, as in Kafka:
+offsets do not change, so replicas need not coordinate. This module sets the pace. Nothing waits for
+a compaction, but it shares the interpreter with everything else. So it works in steps of one block
+and rests between them: long enough to keep to its rate in bytes per second, and to leave the
+interpreter to others most of the time.
 
-A round that meets damage gives way: the place is told to whoever mends it, and the partition has
-another chance later. A disk without room costs a round, too; any other failure ends the node.
+A round that finds damage ends early: the place is reported for repair, and the partition is tried
+again later. A full disk also ends the round; any other failure ends the node.
 """
 
 from collections import deque
@@ -27,14 +27,15 @@ from wire.records.batch import Batch, parse_header
 
 STEP_BYTES: Final = 64 * 1024
 REST_FACTOR: Final = 3
-"""Times as long as a step took: at most a quarter of the interpreter."""
+"""The rest after a step, as a multiple of its time: compaction uses at most a quarter of the
+interpreter."""
 STOP_S: Final = 5.0
 DAMAGED_MAX: Final = 1_024
-"""Places waiting to be taken; more are found again."""
+"""Damaged places that wait to be taken; the oldest are dropped, and found again later."""
 
 
 class CompactedStore(Protocol):
-    """storage.cold.store.ColdStore, as far as it is needed here."""
+    """The methods of storage.cold.store.ColdStore that are needed here."""
 
     def facts(self, uid: int) -> Sequence[ColdFacts]: ...
 
@@ -55,16 +56,16 @@ class CompactingStatistics:
     rounds: int = 0
     seconds: float = 0.0
     bytes_read: int = 0
-    """Of what was rewritten or looked at to be rewritten; the survey is not counted."""
+    """Bytes read in order to rewrite them; the survey is not counted."""
     bytes_removed: int = 0
     records_removed: int = 0
     tombstones_removed: int = 0
     unreadable_batches: int = 0
     gave_way: int = 0
-    """Rounds that ended early: damage, no room, files that went meanwhile."""
+    """Rounds that ended early: damage, no room, or files removed meanwhile."""
     partitions_dirty: int = 0
     dirty_ratio_max: float = 0.0
-    """Of the partitions that are compacted, when they were last looked at."""
+    """The highest dirty ratio of all compacted partitions at the last check."""
 
 
 class _StoppedError(Exception):
@@ -72,7 +73,7 @@ class _StoppedError(Exception):
 
 
 class Compactor:
-    """`wall_ms`: the time that tombstones and lags are counted by. `bytes_per_s` of 0: no limit."""
+    """`wall_ms` is the clock for the age of tombstones and for lags. `bytes_per_s` 0: no limit."""
 
     def __init__(
         self,
@@ -106,24 +107,24 @@ class Compactor:
         self._thread.start()
 
     def stop(self) -> bool:
-        """What it is at stays undone; False if that takes too long."""
+        """Abandon the current round and stop; False if that takes longer than STOP_S."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(STOP_S)
         return not self._thread.is_alive()
 
     def assign(self, partitions: Mapping[int, Compacted]) -> None:
-        """These partitions are compacted from now on; the mapping is not changed any more."""
+        """Set the partitions to compact; the caller must not change the mapping any more."""
         self._partitions = partitions
 
     def compacts(self, uid: int) -> bool:
         return uid in self._partitions
 
     def take_damaged(self) -> list[ColdDamaged]:
-        """Places that could not be read.
+        """The damaged places found since the last call.
 
         Raises:
-            Exception: what has ended the thread.
+            Exception: the one that has ended the thread.
         """
         if self._failure is not None:
             raise self._failure
@@ -144,7 +145,7 @@ class Compactor:
             self._failure = error
 
     def look(self) -> None:
-        """Rounds over all partitions that are due, as often as they are."""
+        """Compact all partitions that are due, the dirtiest first, until none is."""
         given_way: set[int] = set()
         while True:
             partitions = self._partitions
@@ -176,7 +177,7 @@ class Compactor:
         self._journal.warning("compaction gave way", partition=chosen.uid, reason=str(trouble))
 
     def _compact(self, chosen: Round, compacted: Compacted) -> bool:
-        """One round over one partition; False if its files have changed under it."""
+        """One round over one partition; False if its files have changed meanwhile."""
         began_s = self._threads.monotonic()
         now_ms = self._wall_ms()
         survey = self._survey(chosen)
@@ -211,7 +212,7 @@ class Compactor:
         return survey
 
     def _rewrite(self, uid: int, run: Sequence[ColdFacts], rewriter: Rewriter, until: int) -> bool:
-        """Make one file of some, unless it would be the same; False if they have changed."""
+        """Merge files into one, unless nothing would change; False if they changed meanwhile."""
         start, end = run[0].base, run[-1].end
         clean_to = min(until, end)
         is_other = len(run) > 1 or run[0].clean_to < clean_to
@@ -228,7 +229,7 @@ class Compactor:
         return merged or not is_other
 
     def _batches(self, uid: int, offset: int, end: int) -> Iterator[ColdBatch]:
-        """What there is from `offset` to `end`, in steps."""
+        """The batches from `offset` to `end`, read in steps with rests."""
         while offset < end:
             found = self._store.batches(uid, offset, STEP_BYTES)
             for batch in found:
@@ -241,7 +242,7 @@ class Compactor:
             self._rest(sum(len(batch.data) for batch in found))
 
     def _rest(self, size: int) -> None:
-        """After a step that has gone through so many bytes."""
+        """Rest after a step over `size` bytes."""
         took_s = self._threads.monotonic() - self._step_began_s
         due_s = size / self._bytes_per_s if self._bytes_per_s else 0.0
         if self._stopping.wait(max(due_s - took_s, self._rest_factor * took_s)):
@@ -264,7 +265,7 @@ def _as_batch(batch: ColdBatch) -> Batch:
 
 
 def _with_last(batches: Iterator[ColdBatch]) -> Iterator[tuple[ColdBatch, bool]]:
-    """Each with whether it is the last one."""
+    """Each batch, and whether it is the last one."""
     before = next(batches, None)
     if before is None:
         return

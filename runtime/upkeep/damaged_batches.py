@@ -1,10 +1,10 @@
-"""Batches that are still read from a damaged place of the log, and of whose slot nothing is known.
+"""Batches in a damaged place of the log whose slots are not known.
 
-A lost entry is learned again by its slot (runtime.disk.repair). But a restart indexes only the
-slots above a group's checkpoint, while the batches of older ones stay in the log until they are
-tiered: no slot leads to those. The state machine knows where they lie. So they leave the log early:
-what lies before them is copied into cold data, and they come from a peer, as any batch does that
-cannot be copied (broker.lifecycle.tiering). Found by the worlds (whole nodes, seed 31).
+A lost entry is learned again by its slot (runtime.disk.repair). But a restart only indexes slots
+above a group's checkpoint, while batches of older slots stay in the log until they are tiered: they
+cannot be found by slot. The state machine knows their places. So they are tiered early: the batches
+before them are copied into cold data, and the damaged ones come from a peer, like any batch that
+cannot be copied (broker.lifecycle.tiering). Simulated worlds found this (whole nodes, seed 31).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +17,9 @@ from runtime.engine.engine import Engine
 from storage.format import Place
 
 LOOK_EVERY_NS: Final = 1_000 * MS
-"""While there are any: peers may be away, and the disk full."""
+"""How often they are searched for as long as there are any: peers may be away, or the disk full."""
 LOOKS_PER_TICK: Final = 1_000
-"""Whether a batch of one partition lies in one damaged place: a millisecond's work."""
+"""Checks of one partition against one damaged place: a millisecond's work."""
 
 
 class DamagedBatches:
@@ -30,11 +30,11 @@ class DamagedBatches:
         self._machines, self._tiering = machines, tiering
         self._looked_ns = -LOOK_EVERY_NS
         self._damage_seen = 0
-        """So many damaged places, and no batch is read from any of them."""
+        """The number of damaged places for which no batch was found at the last search."""
         self._looking: Iterator[None] = iter(())
 
     def tick(self, now_ns: int) -> None:
-        """A piece of the work: there may be many partitions, and many damaged places."""
+        """Do a part of the search: there may be many partitions and many damaged places."""
         for _ in self._looking:
             return
         if (
@@ -46,14 +46,14 @@ class DamagedBatches:
             next(self._looking, None)
 
     def _look(self, damage: Sequence[tuple[Place, Place]]) -> Iterator[None]:
-        """Batches that are read from these places shall leave the log. Yields now and then."""
+        """Tier batches in these places early. Yields after every LOOKS_PER_TICK checks."""
         found, looks = False, 0
         machines = self._machines
         every = [(group, uid) for group, one in machines.items() for uid in one.partitions]
         for group, uid in every:
             below = 0
             for start, end in damage:
-                machine = machines.get(group)  # what was there before others had their turn
+                machine = machines.get(group)  # again after each yield: it may be gone
                 state = None if machine is None else machine.partitions.get(uid)
                 if state is None:
                     break

@@ -1,9 +1,9 @@
-"""What this node's directory is full of, and what it will need (broker.lifecycle.disk_forecast),
-for an operator.
+"""The disk usage of this node's directory, and a forecast (broker.lifecycle.disk_forecast), for
+operators.
 
-Looked at after each retention pass: what has to be known of topics is taken on the loop,
-the directory is listed and the rest computed in a thread. /metrics and GET /usage show what came of
-it last, so that asking costs nothing.
+It is computed after each retention pass: the loop collects the figures of topics, a thread lists
+the directory and computes the rest. /metrics and GET /usage show the last result, so that a request
+costs nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,14 +24,14 @@ from storage.disk.files import Disk
 from storage.usage import Usage, usage
 
 TOPICS_SHOWN_MAX: Final = 200
-"""The largest ones; the others are one line together. Those without a bound are counted as well."""
+"""The largest topics are shown; the others are summed up. It also limits the unbounded ones."""
 PASSES_KNOWN: Final = 2
-"""So many looks at all topics make a rate."""
+"""A rate needs this many retention passes."""
 
 
 @attrs.frozen
 class Look:
-    """`known`: rates are known, so that there is a forecast worth its name."""
+    """One result. `known`: rates are known, so that the forecast is meaningful."""
 
     usage: Usage
     forecast: Forecast
@@ -40,7 +40,7 @@ class Look:
 
 
 class DiskUse:
-    """`log_bytes`: ever written to the log; `checkpoints`: sizes of each group's last one."""
+    """`log_bytes`: all bytes ever logged; `checkpoints`: the size of each group's last one."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class DiskUse:
         for name, size in retention.sizes.items():
             if name not in self._rules:
                 topic = registry.topic(name)
-                if topic is None:  # deleted since the pass
+                if topic is None:  # deleted after the pass
                     continue
                 self._rules[name] = _rules(topic.configs, self._broker.config)
             rules, compacted, segments = self._rules[name]
@@ -115,7 +115,7 @@ class DiskUse:
 
     async def show(self, _body: Any) -> Answer:  # noqa: ANN401 # JSON
         if self.last is None:
-            return json_answer({"node": self._broker.me, "error": "not looked at yet"}, 503)
+            return json_answer({"node": self._broker.me, "error": "not measured yet"}, 503)
         return json_answer({"node": self._broker.me, **look_as_json(self.last)})
 
 
@@ -136,7 +136,7 @@ def held_by_kind(found: Usage) -> dict[str, int]:
 
 
 def look_as_json(look: Look) -> dict[str, Any]:
-    """Bytes and seconds. Numbers that are not known yet, or have no end, are null."""
+    """A result as JSON, in bytes and seconds. Unknown and infinite numbers are null."""
     foretold = look.forecast
     known = look.known
     topics = foretold.topics[:TOPICS_SHOWN_MAX]

@@ -1,18 +1,17 @@
-"""What a node does beside serving, so that it starts soon and its log does not grow for ever.
+"""The background jobs of a node, so that it starts fast and its log does not grow for ever.
 
-Checkpoints are taken, data is moved out of the log, and members that were away are helped and help
-themselves. All of it in threads of its own and in small pieces on the loop; nothing waits for it.
+They take checkpoints, move data out of the log, and transfer state to and from members that are
+behind. They run in threads of their own and in small steps on the loop; nothing waits for them.
 
 | thread | does |
 |---|---|
-| `evenkeel-checkpoint` | writes checkpoint files, tries and writes those that come from a peer |
-| `evenkeel-settle` | appends to the cold store, mends and drops what is there: its one writer |
-| `evenkeel-fetch` | reads for fetches what is not in memory (broker.reads.disk_reads) |
-| `evenkeel-search` | looks into batches for clients that ask for times (broker.reads.search_queue)
-  |
-| `evenkeel-help` | reads states and data for peers, and what is damaged; counts what files take |
+| `evenkeel-checkpoint` | writes checkpoint files, and checks and writes those from a peer |
+| `evenkeel-settle` | appends to the cold store, repairs and drops its data: its only writer |
+| `evenkeel-fetch` | reads data for fetches that is not in memory (broker.reads.disk_reads) |
+| `evenkeel-search` | searches batches for offsets by time (broker.reads.search_queue) |
+| `evenkeel-help` | reads state and data for peers, checks damage, measures disk usage |
 | `evenkeel-serve` | reads the log for peers (runtime.disk.log_server) |
-| `evenkeel-compact` | writes anew what is compacted (runtime.upkeep.compactor) |
+| `evenkeel-compact` | rewrites compacted partitions (runtime.upkeep.compactor) |
 """
 
 from collections.abc import Callable, Mapping
@@ -57,14 +56,14 @@ class UpkeepConfig:
     tiering: Callable[[], TokenBucket]
     catching_up: Callable[[], TokenBucket]
     segments: Callable[[Mapping[str, str]], Segments]
-    """When a topic's cold segments are ended, by its settings."""
+    """When to begin a new cold segment, from a topic's settings."""
     compact_bytes_per_s: int
     compact_every_ms: int
     broker: BrokerConfig
 
 
 class Upkeep:
-    """`scratch`: see broker.transfer.driver."""
+    """All background jobs of a node. `scratch`: see broker.transfer.driver."""
 
     def __init__(
         self,
@@ -138,7 +137,7 @@ class Upkeep:
         )
 
     def watch(self, disk: Disk, broker: Broker, limits: Limits) -> DiskUse:
-        """Look at the directory now and then, in the reader's thread."""
+        """Measure disk usage periodically, in the reader's thread."""
         taken = self.checkpointing.taken
         self.disk_use = DiskUse(
             disk,
@@ -154,15 +153,15 @@ class Upkeep:
         return self.cold.written_since_ms(uid) if self.cold.knows(uid) else None
 
     def begin(self, now: Now, checkpoints: Mapping[GroupId, Checkpoint]) -> None:
-        """Start the threads; these checkpoints were there."""
+        """Start the threads; `checkpoints` were found at the start."""
         self.checkpointing.found(now.boot_ns, checkpoints)
         for worker in self._workers:
             worker.start()
         self.compactor.start()
 
     def tick(self, now: Now) -> None:
-        """Every runtime.network.dataplane.TICK_S, when all machines are level with their
-        replicas."""
+        """Called every runtime.network.dataplane.TICK_S, while every machine has applied what its
+        replica has."""
         for worker in self._workers:
             if worker.has_done:
                 self.take()
@@ -180,7 +179,7 @@ class Upkeep:
         self._see_to_compaction(now)
 
     def _see_to_compaction(self, now: Now) -> None:
-        """Only a clock that is trusted says how old tombstones are."""
+        """Assign partitions to the compactor; only a trusted clock tells the age of tombstones."""
         if not now.trusted:
             return
         topics = self._registry.versions.topics
@@ -193,30 +192,30 @@ class Upkeep:
         self._lag.tick(now)
 
     def take(self) -> None:
-        """What the threads have done.
+        """Take the results of the threads.
 
         Raises:
-            StorageFailed: the disk failed them.
+            StorageFailed: the disk has failed in one of them.
         """
         self.wakeup.clear()
         for worker in self._workers:
             worker.take()
 
     def dropped(self, group: GroupId, machine: GroupMachine) -> None:
-        """This node is no member of the group any more; the log is told afterwards."""
+        """Drop the files of a group that this node no longer has; the log forgets it after this."""
         self.checkpointing.dropped(group)
         self.catching_up.dropped(group)
         for uid in machine.partitions:
-            self.tiering.not_fetched(uid)  # should it come back, it is asked for once more
+            self.tiering.not_fetched(uid)  # if the group comes back, its data is requested again
             self._mover.submit(partial(self.cold.drop, uid), lambda _: None)
 
     @property
     def busy(self) -> bool:
-        """Whether a thread has something to do, or its result waits to be taken."""
+        """Whether a thread has a job, or a result to be taken."""
         return any(worker.jobs for worker in self._workers)
 
     def stop(self) -> bool:
-        """False: a thread is still busy with the disk."""
+        """Stop all threads; False if one is still busy with the disk."""
         stopped = [self.compactor.stop(), *(worker.stop() for worker in self._workers)]
         if all(stopped):
             self.wakeup.close()
@@ -229,12 +228,12 @@ class Upkeep:
             self._engine.scrubber.suspect(place)
 
     def _given_up(self, group: GroupId, below: Place) -> None:
-        """No peer's log has what was damaged in ours."""
+        """Replace log damage that no peer's log can repair: by a checkpoint, and by cold data."""
         self.checkpointing.soon(group)
         self.tiering.tier_below(group, below)
 
     def _look_at_damage(self) -> None:
-        """Where readers have met damaged cold data: how far it goes, and then a peer's copy."""
+        """Collect damage of cold data and checkpoints: find its extent, and begin the repair."""
         met = self._statistics.damaged_cold
         while met:
             uid, offset = met.popleft()
@@ -251,7 +250,7 @@ class Upkeep:
         return self.cold.check(uid, max(bases), lambda _size: None) if bases else []
 
     def damaged(self, found: list[ColdDamaged]) -> None:
-        """Get these offsets from a peer."""
+        """Request these offsets from a peer."""
         for one in found:
             for group, machine in self._machines.items():
                 state = machine.partitions.get(one.uid)
@@ -273,7 +272,7 @@ class Upkeep:
 def _segments(
     registry: Registry, rule: Callable[[Mapping[str, str]], Segments], uid: int
 ) -> Segments:
-    """Of a partition whose topic this node does not know, or not any more: by the defaults."""
+    """The segment settings of a partition; the defaults if this node does not know its topic."""
     partition = registry.partition(uid)
     topic = None if partition is None else registry.topic(partition.topic)
     return rule({} if topic is None else topic.configs)

@@ -105,7 +105,7 @@ def views(groups: Mapping[int, tuple[int, ...]], silent: Mapping[int, int]) -> d
         ({0: (1, 2, 3)}, {}, (), ""),
         ({0: (1, 2, 3)}, {}, (2,), ""),  # it is away itself: the two others vote
         ({0: (1, 2, 3)}, {}, (3,), "only [1] would vote, and 2 others"),
-        ({0: (1, 2, 3), 4: (1, 2, 3)}, {1: 4}, (), "Paxos group 4 would stand still for ever"),
+        ({0: (1, 2, 3), 4: (1, 2, 3)}, {1: 4}, (), "Paxos group 4 would stop for ever"),
         ({0: (1, 3), 5: (2,)}, {}, (), "node 2 alone has Paxos group 5"),
         ({0: (1, 2)}, {}, (), ""),  # the other one reports everything
         ({0: (1, 2)}, {}, (1,), "only none would vote, and 1 others"),

@@ -110,7 +110,7 @@ def test_every_setting_is_described_with_its_meaning(tmp_path: Path) -> None:
         ("listen.kafka=127.0.0.1:7092", "listen.kafka uses the same address; give each its own"),
         ("listen.kafka=0.0.0.0:9092", "set listen.advertised_kafka to an address that clients can"),
         ("listen.advertised_kafka=0.0.0.0:9092", "clients cannot connect to it; set an address"),
-        ("listen.http=0.0.0.0:8092", "whoever reaches this address may move masters and pause"),
+        ("listen.http=0.0.0.0:8092", "everyone who reaches this address can move masters"),
         ("listen.http=bus.lan:8092", "use a loopback address (127.0.0.1)"),
         ("peers.one=127.0.0.1:1", "peers.one: the key of a peer is its node id, a number"),
         ("peers.4=nowhere", 'peers.4 = "nowhere": expected host:port'),
@@ -140,7 +140,7 @@ def test_every_setting_is_described_with_its_meaning(tmp_path: Path) -> None:
         ("limits.pending_bytes_per_node=65536", "at least limits.pending_bytes_per_group = "),
         ("limits.peer_queue_bytes=65536", "the entry of one request must fit"),
         ("limits.frame_bytes_max=1048576", "expected 2097152 to 25100288: a larger request"),
-        ("limits.frame_bytes_max=25165824", "it must fit one entry of the log"),
+        ("limits.frame_bytes_max=25165824", "at most what fits into one entry of the log"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_the_reason(
@@ -153,7 +153,7 @@ def test_a_wrong_setting_is_refused_with_the_reason(
     ("text", "message"),
     [
         ("a = ", "/node.toml: not TOML: "),
-        ("window = 3\n" + GOOD, "/node.toml: window stands outside a section; put it under a"),
+        ("window = 3\n" + GOOD, "/node.toml: window is outside of a section; put it under a"),
         (GOOD + "[paxos]\nwindow = true\n", "paxos.window = true: expected a whole number"),
         (GOOD + "[paxos]\nwindow = 3.0\n", 'paxos.window = "3.0": expected a whole number'),
         (GOOD + "[log]\nlevel = 1\n", "log.level = 1: expected a string"),

@@ -89,10 +89,10 @@ def other_format() -> bytes:
         (greeting_of(2, founding="count = 9"), "node 2 was configured with [groups] count = 9"),
         (
             greeting(hello_of(9)),
-            "node 9 is none of this cluster's nodes: add it with `evenkeel node",
+            "node 9 is not in this cluster: add it with `evenkeel node",
         ),
-        (greeting(hello_of(1)), "another process says it is node 1, too"),
-        (greeting(hello_of(-1)), "node -1 is none of this cluster's nodes"),
+        (greeting(hello_of(1)), "another process also claims to be node 1"),
+        (greeting(hello_of(-1)), "node -1 is not in this cluster"),
         (frame(bytes([Kind.PAXOS]) + b"hello?"), "it did not greet"),
         (frame(bytes([Kind.HELLO]) + hello_of(2).encode()[:9]), "a greeting that is cut short"),
         (greeting(hello_of(2))[:-1] + b"cc", "a malformed greeting"),
