@@ -1,4 +1,4 @@
-"""Commits in groups that the broker shares out, under the own epoch or an older one (KIP-1251).
+"""Commits in groups with broker-side assignment, under the own epoch or an older one (KIP-1251).
 
 Which a member has held since when is in the log, and the log judges.
 """

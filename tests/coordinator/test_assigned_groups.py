@@ -1,4 +1,4 @@
-"""Groups that the broker shares out (KIP-848), told as stories; members do as librdkafka does."""
+"""Groups with broker-side assignment (KIP-848) as stories; members behave like librdkafka."""
 
 import attrs
 import pytest

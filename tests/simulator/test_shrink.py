@@ -8,7 +8,7 @@ from simulator.shrink import Shrunk, shrink
 from simulator.swarm import Job, Verdict, options_of, run_world
 
 PLANTED = Job(0, mutant="found-ignored")
-"""A bug that shows only where something goes wrong: values that phase 1 found are not proposed again."""
+"""A bug that shows only if something goes wrong: values found by phase 1 are not proposed again."""
 
 
 @pytest.fixture(scope="module")
