@@ -80,7 +80,7 @@ class BrokerError(EvenkeelError):
 
 
 class DeliveryError(EvenkeelError):
-    """A record was not acknowledged. `maybe_written`: it may be in the log all the same; then
+    """A record was not acknowledged. `maybe_written`: it may be in the log nevertheless; then
     sending it again duplicates it."""
 
     def __init__(

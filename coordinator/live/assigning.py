@@ -192,7 +192,7 @@ class Assigning:
     def _group_for(self, request: AssignedHeartbeat) -> LiveAssigned:
         tenure = self._tenure
         if self._classic_has_members(request.group):
-            raise _RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, "its members are of the classic kind")
+            raise _RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, "the group uses the classic protocol")
         group = self.view(request.group)
         if group is not None:
             return group
@@ -227,7 +227,9 @@ class Assigning:
             ),
         )
         if changed and group.text_bytes() > self._tenure.config.group_bytes_max // 2:
-            raise _RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, "the group says too much")
+            raise _RefusedError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED, "the group's member data is too large"
+            )
         if changed:
             self._plan_again(group, changed=True)
         else:
@@ -305,7 +307,7 @@ class Assigning:
         if former is not None and former != request.member_id:
             away = group.members[former]
             if away.epoch != AWAY_EPOCH:
-                raise _RefusedError(ErrorCode.UNRELEASED_INSTANCE_ID, "its former self is here")
+                raise _RefusedError(ErrorCode.UNRELEASED_INSTANCE_ID, "the instance id is in use")
             group.discard(away)
             member_id = request.member_id or self._tenure.new_member_id("consumer")
             return attrs.evolve(away, member_id=member_id, epoch=JOINING_EPOCH), away
@@ -520,11 +522,11 @@ def _check(request: AssignedHeartbeat, config: CoordinatorConfig) -> None:
         if not text_fits(text or "", config.text_bytes_max):
             raise _RefusedError(ErrorCode.INVALID_REQUEST, "a text is too long")
     if request.epoch < AWAY_EPOCH or request.epoch > EPOCH_MAX:
-        raise _RefusedError(ErrorCode.INVALID_REQUEST, f"epoch {request.epoch}")
+        raise _RefusedError(ErrorCode.INVALID_REQUEST, f"epoch {request.epoch} is out of range")
     if (request.names_itself or request.epoch != JOINING_EPOCH) and not request.member_id:
         raise _RefusedError(ErrorCode.INVALID_REQUEST, "no member id")
     if request.epoch == AWAY_EPOCH and request.instance_id is None:
-        raise _RefusedError(ErrorCode.INVALID_REQUEST, "only a static member is away for a while")
+        raise _RefusedError(ErrorCode.INVALID_REQUEST, "only a static member may leave temporarily")
     if request.assignor is not None and request.assignor not in ASSIGNORS:
         raise _RefusedError(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
@@ -537,7 +539,9 @@ def _check(request: AssignedHeartbeat, config: CoordinatorConfig) -> None:
         if request.topics is None and not request.pattern:
             raise _RefusedError(ErrorCode.INVALID_REQUEST, "no subscription")
         if request.owned:
-            raise _RefusedError(ErrorCode.INVALID_REQUEST, "nobody joins with partitions in hand")
+            raise _RefusedError(
+                ErrorCode.INVALID_REQUEST, "a joining member must not own partitions"
+            )
 
 
 def _check_lists(request: AssignedHeartbeat, config: CoordinatorConfig) -> None:

@@ -115,7 +115,7 @@ class MemberWatch(ABC, Generic[NodeT]):
             return
         if self._listened is not None:
             node, life = self._listened
-            if self.life_of(node) != life:  # it crashed, and may be master all the same
+            if self.life_of(node) != life:  # it crashed, and may still be master
                 for dead in self._dead.values():
                     dead.waited_ms = dead.kept_ms
         self._listened = listens, self.life_of(listens)

@@ -39,7 +39,7 @@ PRODUCER_ID_TESTS: Final = "tests/broker/handlers/test_producer_ids.py"
 WRITER_TESTS: Final = "tests/broker/state_machine/test_writers.py"
 COORDINATOR_TESTS: Final = "tests/coordinator"
 OWNERSHIP_TESTS: Final = "tests/coordinator/test_ownership.py"
-NO_SHARED_GROUPS: Final = "no world has groups that the broker shares out"
+NO_SHARED_GROUPS: Final = "no world has groups with broker-side assignment"
 
 
 _mutant = partial(mutant, workload=Workload.BROKER)
@@ -60,13 +60,13 @@ PRODUCERS: Final[Mapping[str, Mutant]] = {
     ),
     "gap-appended": _mutant(
         "R16",
-        "a producer's batch is appended though one is missing before it",
+        "a producer's batch is appended although one is missing before it",
         (Producers.judge, "first == (producer.last + 1) % SEQUENCES", "first > producer.last"),
         tests=PRODUCER_TESTS,
     ),
     "unknown-begins-anywhere": _mutant(
         "R16",
-        "a producer's second batch is appended though the first was refused",
+        "a producer's second batch is appended although the first was refused",
         (Producers.judge, "first >= IN_FLIGHT_RECORDS_MAX", "True"),
         tests=PRODUCER_TESTS,
     ),
@@ -78,7 +78,7 @@ PRODUCERS: Final[Mapping[str, Mutant]] = {
     ),
     "named-id-is-believed": _mutant(
         "KIP-98",
-        "InitProducerId gives the next epoch of whatever id it names, to anybody",
+        "InitProducerId gives anybody the next epoch of any id that the request names",
         (
             producer_ids.handle,
             "    broker.producer_ids.take(guarded(broker, request, partial(_on_id, request)))",
@@ -92,7 +92,7 @@ PRODUCERS: Final[Mapping[str, Mutant]] = {
     ),
     "producers-forgotten-at-restart": _mutant(
         "R16",
-        "a restarted node has forgotten what idempotent producers sent",
+        "a restarted node has forgotten the batches of idempotent producers",
         (
             BrokerNode.apply,
             "machine.take_grown()",
@@ -104,7 +104,7 @@ PRODUCERS: Final[Mapping[str, Mutant]] = {
     ),
     "duplicate-told-another-offset": _mutant(
         "R16",
-        "a duplicate is answered with the end of the partition",
+        "the answer to a duplicate has the partition's end as its offset",
         (
             PartitionState.append,
             "Append(verdict.error, verdict.base_offset, None",
@@ -128,13 +128,13 @@ WRITERS: Final[Mapping[str, Mutant]] = {
         (Writers.judge, "batch > known.position.batch", "batch != known.position.batch"),
     ),
     "incomplete-micro-batch-there": _writers(
-        "the rest of a micro-batch that was left incomplete is called there",
+        "the rest of an incomplete micro-batch is reported as present",
         (Writers.judge, "if batch < last_batch", "if batch < last_batch or chunk > last_chunk"),
     ),
     "complete-micro-batch-goes-on": _writers(
         "a chunk is appended to a micro-batch that was complete",
         (Writers.judge, "more and ", ""),
-        why_not="every run of a world's jobs has the same chunks",
+        why_not="every run of a job in these worlds has the same chunks",
     ),
     "chunk-appended-again": _writers(
         "a chunk of an incomplete micro-batch is appended again",
@@ -145,7 +145,7 @@ WRITERS: Final[Mapping[str, Mutant]] = {
         ),
     ),
     "chunk-overtakes": _writers(
-        "a chunk is appended though one is missing before it",
+        "a chunk is appended although one is missing before it",
         (Writers.judge, "chunk == last_chunk + 1", "True"),
     ),
     "micro-batch-begins-anywhere": _writers(
@@ -153,34 +153,34 @@ WRITERS: Final[Mapping[str, Mutant]] = {
         (Writers.judge, "None if chunk == 0 else _OUT_OF_ORDER", "None"),
     ),
     "chunk-shown-elsewhere": _writers(
-        "a writer is shown another chunk than the one it asks about",
+        "a writer is shown a different chunk from the one it asks about",
         (Writers.judge, "bases[-1 - back]", "bases[0]"),
     ),
     "wrong-writer-forgotten": _mutant(
         "write tokens",
-        "over the limit the writer that has just written is forgotten",
+        "above the limit, the writer that has just written is forgotten",
         (Writers.appended, "next(iter(self._by_id))", "producer_id"),
         tests=WRITER_TESTS,
-        why_not="no world has so many writers",
+        why_not="no world has that many writers",
     ),
 }
 
 DATA: Final[Mapping[str, Mutant]] = {
     "tail-with-a-hole": _mutant(
         "fetch",
-        "what was kept in memory stays when what follows is not kept",
+        "the tail in memory stays when the batches after it are not kept",
         (GroupMachine._apply_records, "self._tail.drop(uid)", "pass"),
         tests=BROKER_TESTS,
     ),
     "fetch-checked-before": _mutant(
         "R14",
-        "a fetch looks at the lease before it reads, and not after",
+        "a fetch checks the lease before it reads, not afterwards",
         (fetch._Fetch._still_leads, "broker.groups.acting(group)", "True"),
         tests=BROKER_TESTS,
     ),
     "late-read-of-another-place": _mutant(
         "ADR 47",
-        "what was read aside for a fetch is taken for what lies elsewhere in the log",
+        "a read in the background is used for another place of the log",
         (
             Reader._from_log,
             "self._given.get((_LOG, start))",
@@ -190,19 +190,19 @@ DATA: Final[Mapping[str, Mutant]] = {
     ),
     "time-of-the-batch": _mutant(
         "ADR 35",
-        "a time is answered with the beginning of the batch that holds it",
+        "the offset for a time is the first one of its batch",
         (record_times.first_reaching, "record[1] >= timestamp_ms and", ""),
         tests=TIME_TESTS,
     ),
     "fetch-while-behind": _mutant(
         "R14",
-        "a new master serves fetches before it has applied what was chosen before",
+        "a new master serves fetches before it has applied earlier entries",
         (fetch._Fetch._still_leads, "and broker.groups.caught_up(group)", ""),
         tests=BROKER_TESTS,
     ),
     "unknown-is-acknowledged": _mutant(
         "R14",
-        "a batch of unknown fate is acknowledged",
+        "a batch with an unknown outcome is acknowledged",
         (
             Produce._not_done,
             "self.refuse_for_now(topic, answer, _ERROR_OF[outcome.why])",
@@ -212,7 +212,7 @@ DATA: Final[Mapping[str, Mutant]] = {
     ),
     "unknown-is-refused": _mutant(
         "R14",
-        "a batch of unknown fate is refused for good",
+        "a batch with an unknown outcome is refused permanently",
         (
             Produce._not_done,
             "_ERROR_OF[outcome.why]",
@@ -222,7 +222,7 @@ DATA: Final[Mapping[str, Mutant]] = {
     ),
     "steal-for-the-unheard": _mutant(
         "aim",
-        "a master hands over to a node it has not heard",
+        "a master hands over to a node that it has not heard",
         (
             handover.away_refusal,
             "target not in replica.incarnations or not replica.is_heard(target, now)",
@@ -245,7 +245,7 @@ DATA: Final[Mapping[str, Mutant]] = {
 GROUPS: Final[Mapping[str, Mutant]] = {
     "commit-of-an-old-generation": _mutant(
         "fenced",
-        "a commit of an earlier generation is accepted, if its member is still there",
+        "a commit of an earlier generation is accepted if its member is still in the group",
         (store._fence, "command.generation != group.generation", "False"),
         (offsets._fence, "request.generation != group.generation", "False"),
         tests=COORDINATOR_TESTS,
@@ -259,18 +259,18 @@ GROUPS: Final[Mapping[str, Mutant]] = {
     ),
     "generation-used-twice": _mutant(
         "generation",
-        "a rebalance does not count the generation up",
+        "a rebalance does not increase the generation",
         (Rebalance._complete, "group.generation += 1", "group.generation |= 1"),
         tests=COORDINATOR_TESTS,
     ),
     "snapshot-of-an-old-revision": _mutant(
         "generation",
-        "what an earlier coordinator had under way replaces what its successor wrote",
+        "a command of an earlier coordinator replaces what its successor wrote",
         (GroupStore._write_group, "command.prev_revision != revision", "False"),
         tests=COORDINATOR_TESTS,
     ),
     "session-begun-anew-by-a-stall": _waits(
-        "a coordinator that was away begins the sessions of all members anew",
+        "a coordinator that was paused restarts the sessions of all members",
         (
             Timers.grant,
             "running.deadline_ms += away_ms",
@@ -279,32 +279,32 @@ GROUPS: Final[Mapping[str, Mutant]] = {
         settings=STALLS,
     ),
     "graced-again-and-again": _waits(
-        "each stall gives a grace to who has had one",
+        "each stall gives members another grace",
         (Running.top_up, "not self.graced and", ""),
         settings=STALLS,
     ),
     "session-begun-anew-by-a-move": _waits(
-        "a new coordinator begins all sessions anew",
+        "a new coordinator restarts all sessions",
         (Timers.resume, "known is None", "True"),
         settings=MOVES,
     ),
     "doubt-begins-sessions-anew": _waits(
-        "who is the same master again has forgotten what it had not written down",
+        "a node that is the same master again has forgotten what it had not recorded",
         (Coordinator.elected, "left_as == term", "False"),
         settings=("faults=CUT_MASTER", "fault_gap_ns=2000000000", "steal_gap_ns=9000000000"),
     ),
     "nothing-written-before-a-move": _waits(
-        "a master that is stolen says nothing of how long it has waited",
+        "a master does not record the waiting times before a steal",
         (WaitRecords.hand_over, "_differ(waits, self._known(), 0)", "False"),
         (WaitRecords.look, "_differ(unusual, self._known(), every_ms)", "False"),
         settings=MOVES,
     ),
     "commit-of-what-came-later": _mutant(
         "KIP-1251",
-        "a commit under an older epoch is taken for what the member got in the epoch after it",
+        "a commit under an older epoch covers partitions assigned in the epoch after it",
         (store._stale, "since > command.generation", "since > command.generation + 1"),
         tests="tests/coordinator/test_assigned_commits.py",
-        why_not="members of that kind are in no world",
+        why_not="no world has members of that kind",
         settings=MOVES,
     ),
     "joined-before-durable": _mutant(
@@ -326,13 +326,13 @@ GROUPS: Final[Mapping[str, Mutant]] = {
     ),
     "answered-after-the-office-ended": _mutant(
         "R14",
-        "a coordinator answers though another may have taken its place",
+        "a coordinator answers although another one may have taken its place",
         (ConsumerGroups._answer, "same and not self._groups.acting(tenure.group)", "False"),
         tests="tests/broker/groups/test_coordinator_moves.py",
     ),
     "let-in-at-once": _mutant(
         "R16",
-        "a new master lets in a producer that it does not know, whose first batch is on its way",
+        "a new master accepts an unknown producer whose first batch is still on its way",
         (
             UnknownProducers.may_begin,
             "heard_epoch != epoch or now_ns - since < PATIENCE_NS",
@@ -343,28 +343,28 @@ GROUPS: Final[Mapping[str, Mutant]] = {
     ),
     "epochs-fall": _mutant(
         "reborn-epoch",
-        "a topic made anew begins with the leader epochs of whatever groups it lies in",
+        "a recreated topic starts with the leader epochs of its groups",
         (Catalogue._epoch_bases, "self.epoch_floor - self.epochs.get(group, 0)", "0"),
         settings=("reborn=1",),
         tests="tests/balancer/test_registry.py",
     ),
     "nobody-is-let-in": _mutant(
         "reborn-refused",
-        "a producer that goes on in a topic made anew is refused for ever",
+        "a producer that continues in a recreated topic is refused for ever",
         (UnknownProducers.may_begin, "self._under_way.add(key)", "return False"),
         settings=("reborn=1",),
         tests="tests/broker/producers/test_admissions.py",
     ),
     "offsets-come-back": _mutant(
         "reborn-offset",
-        "what was committed for a topic is told of the next one of its name",
+        "offsets committed for a topic are reported for the next one of its name",
         (Topics.is_of, "uid == self.uid(topic, partition) or uid >= self.next_uid", "True"),
         settings=("reborn=1",),
         tests=COORDINATOR_TESTS,
     ),
     "offset-forgotten": _mutant(
         "lost-commit",
-        "a commit is answered and not written",
+        "a commit is answered but not written",
         (GroupStore._commit, "stored[partition] = StoredOffset(", "_ = StoredOffset("),
         tests=COORDINATOR_TESTS,
     ),
@@ -373,14 +373,14 @@ GROUPS: Final[Mapping[str, Mutant]] = {
 CLAIMS: Final[Mapping[str, Mutant]] = {
     "instance-is-anybodys": _mutant(
         "ownership",
-        "whose instance id a member of a classic group names is not looked at",
+        "the instance id that a classic member names is not checked",
         (LiveGroup.fence, "if instance_id is not None:", "if False:"),
         (store._fence, "command.instance_id is not None and (", "False and ("),
         tests=OWNERSHIP_TESTS,
     ),
     "heartbeat-in-any-generation": _mutant(
         "ownership",
-        "a heartbeat is one of its member's, whatever generation it names",
+        "a heartbeat counts for its member in any generation",
         (Membership.heartbeat, "and request.generation != group.generation", "and False"),
         tests=OWNERSHIP_TESTS,
     ),
@@ -397,30 +397,30 @@ CLAIMS: Final[Mapping[str, Mutant]] = {
     ),
     "replaced-and-unknown": _mutant(
         "ownership",
-        "who was replaced under its instance id hears that it is unknown, and joins again",
+        "a member replaced under its instance id gets 'unknown member', and joins again",
         (Assigning._named, "instance is not None and group.static", "False and group.static"),
         why_not=NO_SHARED_GROUPS,
         tests=OWNERSHIP_TESTS,
     ),
     "offsets-for-anybody": _mutant(
         "ownership",
-        "a member that was removed is told where to begin",
+        "a removed member can still read committed offsets",
         (offsets._fence_fetch, "or nobody", "or True"),
         why_not=NO_SHARED_GROUPS,
         tests=OWNERSHIP_TESTS,
     ),
     "member-ids-in-order": _mutant(
         "ownership",
-        "member ids follow from each other, and come again in a cluster that begins anew",
+        "member ids are predictable, and repeat in a recreated cluster",
         (Tenure.new_member_id, "key=self._secret, ", ""),
-        why_not="nobody guesses, and a world has one cluster",
+        why_not="no client guesses, and a world has one cluster",
         tests=OWNERSHIP_TESTS,
     ),
     "session-of-nobody": _mutant(
         "KIP-227",
-        "a fetch that goes on with a session that nobody has is answered with nothing",
+        "a fetch in a session that does not exist gets an empty answer",
         (fetch._refusal, "message.session_epoch not in (SESSION_BEGINS, SESSION_ENDS)", "False"),
-        why_not="all readers say all that they want",
+        why_not="all readers send complete requests",
         tests="tests/broker/handlers/test_fetch.py",
     ),
 }

@@ -55,7 +55,7 @@ def planted(name: str) -> Iterator[None]:
 BALLOTS: Final[Mapping[str, Mutant]] = {
     "forget-promise": mutant(
         "R1",
-        "a restarted node remembers only promises that a vote came with",
+        "a restarted node remembers a promise only if a vote came with it",
         (
             Core.__init__,
             "promised=max(recovered.promised, recovered.floor)",
@@ -79,7 +79,7 @@ BALLOTS: Final[Mapping[str, Mutant]] = {
     ),
     "promise-forgets-votes": mutant(
         "basis",
-        "a Promise does not tell what was voted for",
+        "a Promise does not report votes",
         (Acceptor.on_prepare, "self.votes_from(prepare.start)", "()"),
     ),
     "promise-below-promise": mutant(
@@ -122,17 +122,17 @@ BALLOTS: Final[Mapping[str, Mutant]] = {
     ),
     "found-lowest": mutant(
         "basis",
-        "of the votes found the lowest ballot's is taken",
+        "phase 1 takes the vote of the lowest ballot",
         (Proposer.found, "ballot > best[slot][0]", "ballot < best[slot][0]"),
     ),
     "found-ignored": mutant(
         "R4b",
-        "what phase 1 found is not proposed again",
+        "values that phase 1 found are not proposed again",
         (Replica._lead, "found = proposer.found()", "found: dict[Slot, Entry] = {}"),
     ),
     "new-value-sent-again": mutant(
         "R2",
-        "what is sent again is made anew",
+        "an Accept that is sent again has a new value",
         (
             timers._retransmit,
             "replica.send_accept(slot, flight.entry, deaf, step)",
@@ -141,12 +141,12 @@ BALLOTS: Final[Mapping[str, Mutant]] = {
     ),
     "no-yield": mutant(
         "basis",
-        "a proposer that promised a higher ballot goes on",
+        "a proposer that promised a higher ballot continues",
         (Replica._yield_to, "self.proposer.ballot < ballot", "False"),
     ),
     "nack-ignored": mutant(
         "liveness",
-        "a proposer that is told of a higher ballot goes on",
+        "a proposer that hears of a higher ballot continues",
         (Replica._on_nack, "self.step_down(now, step)", "pass"),
     ),
 }
@@ -185,7 +185,7 @@ STEALS: Final[Mapping[str, Mutant]] = {
     ),
     "usurped-ballot": mutant(
         "R5",
-        "the target uses the highest ballot it knows, another's perhaps",
+        "the target uses the highest ballot it knows, perhaps another node's",
         (
             Replica._apply_control,
             "self._take_over(now, slot, control.ballot)",
@@ -194,7 +194,7 @@ STEALS: Final[Mapping[str, Mutant]] = {
     ),
     "steal-for-any-life": mutant(
         "R6",
-        "a Steal is for a node, whatever its incarnation",
+        "a Steal goes to a node in any incarnation",
         (
             Replica._apply_control,
             "(control.target, control.target_incarnation) == (self.me, self.incarnation)",
@@ -213,7 +213,7 @@ STEALS: Final[Mapping[str, Mutant]] = {
     ),
     "range-from-old-next": mutant(
         "R6b",
-        "a ballot that comes back goes on in the old range",
+        "a ballot that comes back continues in the old range",
         (
             Proposer.take_over,
             "self.ballot, self.members = ballot, members\n    self.lo = self.next = Slot(slot + 1)",
@@ -242,8 +242,8 @@ STEALS: Final[Mapping[str, Mutant]] = {
             "        self.suspended, self.handover = SLOT_ZERO, None\n"
             "    last = max(",
         ),
-        why_not="within one lease a rival's value must be voted for by a minority that the "
-        "master's phase 1 meets and a third ballot's does not: scenario 4 builds the case",
+        why_not="within one lease, a minority must vote for a rival's value, the master's phase 1 "
+        "must meet that minority, and a third ballot's must not: scenario 4 builds the case",
     ),
     "renew-while-suspended": mutant(
         "R13",
@@ -267,11 +267,11 @@ STEALS: Final[Mapping[str, Mutant]] = {
         "R6",
         "a request of an earlier incarnation is granted",
         (handover.refusal, "known is not None and known != request.incarnation", "False"),
-        why_not="nobody acts on it: the group is only without master for a lease",
+        why_not="no node acts on it: the group only has no master for one lease",
     ),
     "no-drain": mutant(
         "liveness",
-        "the Steal leaves while commands are under way",
+        "the Steal is sent while commands are under way",
         (Intake.flush, "if not self.proposed:", "if True:"),
         (handover.try_to_send, " or proposer.in_flight", ""),
         (handover.try_to_send, "replica.learner.applied == proposer.next - 1", "True"),
@@ -287,7 +287,7 @@ STEALS: Final[Mapping[str, Mutant]] = {
 LEASES: Final[Mapping[str, Mutant]] = {
     "no-cas": mutant(
         "R8",
-        "lease entries are valid whatever they have seen",
+        "lease entries are valid whatever version they name",
         (Lease.apply_be_master, "value.prev_ver != self.ver", "False"),
         (Lease.apply_steal, "value.prev_ver != self.ver", "False"),
     ),
@@ -298,7 +298,7 @@ LEASES: Final[Mapping[str, Mutant]] = {
     ),
     "act-on-replayed-lease": mutant(
         "R11",
-        "a restarted node goes on with its old lease",
+        "a restarted node keeps acting under its old lease",
         (
             Lease.held_by,
             "self.holder == node and self.incarnation == incarnation",
@@ -317,31 +317,31 @@ LEASES: Final[Mapping[str, Mutant]] = {
     ),
     "wall-clock-only": mutant(
         "R12",
-        "the holder believes its wall clock alone",
+        "the holder trusts only its wall clock",
         (Lease.safely_before_expiry, "now.boot_ns < self.deadline_boot_ns - margin_ns", "True"),
     ),
     "distrusted-clock": mutant(
         "R12",
-        "the holder acts by a clock it knows to be wrong",
+        "the holder acts on a clock that it knows to be wrong",
         (Lease.safely_before_expiry, "now.trusted", "True"),
     ),
     "renewal-shortens": mutant(
         "R15",
-        "a renewal sets the expiry, earlier or later",
+        "a renewal sets the expiry, even to an earlier time",
         (
             Lease.apply_be_master,
             "max(value.expires_wall_ns, self.expires_wall_ns)",
             "value.expires_wall_ns",
         ),
         (Lease.apply_be_master, "max(deadline, self.deadline_boot_ns)", "deadline"),
-        why_not="a renewal is due only where its expiry is later (T_renew > 2 eps, R15)",
+        why_not="a renewal is due only when its expiry is later (T_renew > 2 eps, R15)",
     ),
 }
 
 LEARNING: Final[Mapping[str, Mutant]] = {
     "config-keeps-ballot": mutant(
         "R10",
-        "a change of members does not close the ballot",
+        "a membership change does not close the ballot",
         (membership.try_to_place, "proposer.close_at(slot)", "pass"),
         (Replica._lead, "entry.kind == EntryKind.CONFIG", "False"),
         (
@@ -352,21 +352,21 @@ LEARNING: Final[Mapping[str, Mutant]] = {
     ),
     "outsiders-count": mutant(
         "R10",
-        "votes of nodes that are no members count",
+        "votes of nodes that are not members count",
         (quorum.is_quorum, "if voter in members", "if True"),
-        why_not="Accept and Prepare go to members alone: nobody else answers",
+        why_not="Accept and Prepare go only to members: nobody else answers",
     ),
     "commit-any": mutant(
         "R17",
-        "a slot number alone makes any vote there a chosen one",
+        "a slot number alone makes any vote in that slot chosen",
         (Replica._learn_counted, "vote is not None and vote[0] == ballot", "vote is not None"),
     ),
     "count-what-was-learned": mutant(
         "R17",
-        "a slot that was learned is told by number even if it was not our value",
+        "a learned slot is announced by number even if it was not our value",
         (Proposer.done, " and flight.entry.same_as(entry)", ""),
-        why_not="it takes a slot learned ahead of a takeover, and a ballot unheard of by the "
-        "target that adopts what the target has proposed below: a unit test builds the case",
+        why_not="it takes a slot learned before a takeover, and a ballot unknown to the target "
+        "that adopts what the target has proposed below: a unit test builds the case",
     ),
     "apply-out-of-order": mutant(
         "I3",
@@ -384,7 +384,7 @@ LEARNING: Final[Mapping[str, Mutant]] = {
     ),
     "learned-not-written": mutant(
         "R18",
-        "what was learned by value is not written down",
+        "a value that was learned is not written to the log",
         (Replica.learn, "vote is None or not vote[1].same_as(entry)", "False"),
     ),
     "recovery-ignores-learned": mutant(
@@ -399,7 +399,7 @@ LEARNING: Final[Mapping[str, Mutant]] = {
     ),
     "vote-before-verified": mutant(
         "ADR 4",
-        "a restarted node votes before its peers said what they witnessed",
+        "a restarted node votes before its peers have said what they witnessed",
         (
             Replica.can_vote,
             "is_quorum((*self.verified, self.me), self.members)",
@@ -408,12 +408,12 @@ LEARNING: Final[Mapping[str, Mutant]] = {
     ),
     "told-by-the-past": mutant(
         "ADR 4",
-        "what was sent to an earlier life counts as told to this one",
+        "a message to an earlier life counts as sent to this one",
         (on_witnessed, "message.incarnation == replica.incarnation", "True"),
     ),
     "lost-disk-unnoticed": mutant(
         "ADR 4",
-        "a node that has forgotten promises goes on voting",
+        "a node that has forgotten promises continues to vote",
         (on_witnessed, "message.witnessed > replica.acceptor.promised", "False"),
     ),
     "rejoin-at-once": mutant(
@@ -429,11 +429,12 @@ LEARNING: Final[Mapping[str, Mutant]] = {
         "ADR 4",
         "a node that has forgotten promises votes before the others have passed the bar",
         (Rejoin.may_vote, "if one.applied > bar", "if one.applied >= 0"),
-        why_not="a candidate sleeps through a whole rejoin, a third has a gap: scenario 27",
+        why_not="a candidate must be paused for a whole rejoin while a third node has a gap: "
+        "scenario 27",
     ),
     "amnesia-unnoticed": mutant(
         "ADR 4",
-        "a node whose directory is lost or an old copy is not told so",
+        "a node whose directory is lost or an old copy is not warned",
         (SimNode.knows_it_forgot, "return True", "return False"),
     ),
 }
@@ -441,7 +442,7 @@ LEARNING: Final[Mapping[str, Mutant]] = {
 DURABLE: Final[Mapping[str, Mutant]] = {
     "reply-before-fsync": mutant(
         "R18",
-        "what needs the disk leaves before it",
+        "messages that need the disk leave before the fsync",
         (SimNode.may_send_after, "self._synced == self._appended", "True"),
     ),
     "prepare-before-fsync": mutant(
@@ -478,7 +479,7 @@ DURABLE: Final[Mapping[str, Mutant]] = {
     ),
     "promise-not-written": mutant(
         "R18",
-        "a Promise is not written down",
+        "a Promise is not written to the log",
         (Acceptor.on_prepare, "step.persist.append(PromiseRecord(group, ballot))", "pass"),
     ),
 }
@@ -486,19 +487,19 @@ DURABLE: Final[Mapping[str, Mutant]] = {
 CLIENTS: Final[Mapping[str, Mutant]] = {
     "ack-while-not-acting": mutant(
         "R14",
-        "a master of yesterday acknowledges what it sees applied",
+        "a former master acknowledges what it sees applied",
         (Intake.applied, " and self.replica.acting(now)", ""),
     ),
     "ack-anothers-entry": mutant(
         "R14",
-        "what is applied in the slot is taken for one's own entry",
+        "a node takes whatever is applied in its slot for its own entry",
         (Intake.applied, "ours.same_as(entry) and ", ""),
         (Intake.applied, "assert len(results) == len(batch)", "pass"),
         (Intake.applied, "strict=True", "strict=False"),
     ),
     "ack-unknown": mutant(
         "R14",
-        "a command of unknown fate is acknowledged",
+        "a command with an unknown outcome is acknowledged",
         (
             Intake.forget_proposed,
             "for _, batch in proposed.values():\n"
@@ -529,7 +530,7 @@ CLIENTS: Final[Mapping[str, Mutant]] = {
     ),
     "read-checked-before": mutant(
         "R14",
-        "a read looks whether it may first, and reads then",
+        "a read checks the lease first, and reads afterwards",
         (
             CommandNode._on_read,
             "group = self.groups[read.group]\n",
@@ -559,7 +560,7 @@ CLIENTS: Final[Mapping[str, Mutant]] = {
             "pending.done(refusal)",
             "self.forwards.append(Forward(replica.lease.holder, pending, handing=False))",
         ),
-        why_not="a command that goes round still executes once",
+        why_not="a command that is forwarded in circles still executes once",
     ),
 }
 

@@ -13,7 +13,7 @@ mutant = partial(planting.mutant, "protocol.md 4", tests="tests/runtime/system/t
 
 CLOCKS: Final[Mapping[str, Mutant]] = {
     "lost-link-ends-doubt": mutant(
-        "with a link goes what its peer has said against this clock",
+        "losing a link discards what its peer has said against this clock",
         (
             Trust.unlinked,
             "self._linked.discard(node)",
@@ -21,20 +21,20 @@ CLOCKS: Final[Mapping[str, Mutant]] = {
         ),
     ),
     "old-agreement-ends-doubt": mutant(
-        "trust comes back by what was said before it went",
+        "answers from before trust was lost restore it",
         (Trust._judge, "known.answer > self._doubted_at_answer", "True"),
     ),
     "doubt-by-the-middle": mutant(
-        "a slow reading counts as its middle when it is to prove a fault",
+        "a slow reading counts as its middle to prove a fault",
         (
             Trust._judge,
             "vouches = least < self._most_ns and most > -self._most_ns",
             "vouches = abs(least + most) // 2 < self._most_ns",
         ),
-        why_not="it doubts too early, which costs masters and lets nobody act",
+        why_not="it doubts too early, which costs masterships but lets no node act wrongly",
     ),
     "trust-by-the-middle": mutant(
-        "a slow reading counts as its middle when it is to give trust",
+        "a slow reading counts as its middle to give trust",
         (
             Trust._judge,
             "proving += -self._most_ns < least and most < self._most_ns",
@@ -42,20 +42,20 @@ CLOCKS: Final[Mapping[str, Mutant]] = {
         ),
     ),
     "slow-readings-dropped": mutant(
-        "readings that took long are thrown away, whatever they prove",
+        "slow readings are discarded, whatever they prove",
         (Trust.on_answer, "if error_ns < 0:", "if error_ns > self._most_ns // 2:"),
     ),
     "readings-do-not-age": mutant(
-        "who has not answered for long vouches for this clock for ever",
+        "a peer that has long been silent vouches for this clock for ever",
         (Trust._judge, "boot - known.heard_boot_ns >= READING_LASTS_NS", "False"),
-        why_not="a majority of right peers does not fall silent in these worlds for so long",
+        why_not="no majority of right peers is silent for that long in these worlds",
     ),
     "stop-unnoticed": mutant(
-        "a machine that stood still acts on until most peers have said so",
+        "a machine that stood still continues to act until most peers have said so",
         (Trust._learn, "self._seems_stopped(node, boot)", "pass"),
     ),
     "words-that-waited-hide-a-stop": mutant(
-        "the first word that waited while the machine stood still hides how far the others are",
+        "the first message that waited while the machine stood still hides the others' lead",
         (
             Trust.on_told,
             "least_ns > (most if known.answered is None else least)",
@@ -64,7 +64,7 @@ CLOCKS: Final[Mapping[str, Mutant]] = {
         (Trust._learn, "(known.answered or known).at(boot)", "known.at(boot)"),
     ),
     "slow-peers-tell-no-stop": mutant(
-        "of a stop only those can tell whose last answer was a proof",
+        "only peers whose last answer was a proof can report a stop",
         (
             Trust._learn,
             "least < self._most_ns <= heard.least",
@@ -76,7 +76,7 @@ CLOCKS: Final[Mapping[str, Mutant]] = {
         (Trust._judge, "known.asked_boot_ns >= self._stopped_boot_ns", "True"),
     ),
     "answers-put-together": mutant(
-        "two answers that agree are taken for one that says what both do",
+        "two answers that agree are combined into one",
         (
             Trust._learn,
             "heard = attrs.evolve(known, heard_boot_ns=boot)",
@@ -85,7 +85,7 @@ CLOCKS: Final[Mapping[str, Mutant]] = {
         ),
     ),
     "unasked-word-vouches": mutant(
-        "what a peer says unasked counts as an answer, and as a quick one",
+        "an unrequested message counts as a quick answer",
         (Trust.on_told, "most=_NEVER", "most=least_ns, answer=self._answers + 1"),
     ),
 }

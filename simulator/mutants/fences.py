@@ -27,12 +27,12 @@ mutant = partial(planting.mutant, "F1", workload=Workload.BROKER, settings=SETTI
 
 FENCES: Final[Mapping[str, Mutant]] = {
     "decision-of-an-earlier-master": mutant(
-        "what an earlier mastership decided is carried out in a later one",
+        "a decision of an earlier mastership is carried out in a later one",
         (GroupMachine._apply, "epoch == self._lease.epoch", "True"),
         tests="tests/broker/state_machine/test_machine.py",
     ),
     "decision-without-a-fence": mutant(
-        "what a coordinator decided is forwarded, and carried out whenever it comes",
+        "a coordinator's decision is forwarded, and carried out whenever it arrives",
         (
             ConsumerGroups._carry_out,
             "fenced(tenure.epoch, opaque(CommandKind.CONSUMER_GROUP, proposal.command))",
@@ -41,33 +41,33 @@ FENCES: Final[Mapping[str, Mutant]] = {
         tests="tests/broker/groups/test_coordinator_moves.py",
     ),
     "everything-there-is-then": mutant(
-        "all records are deleted that are there when the command comes into the log",
+        "all records are deleted that exist when the command enters the log",
         (delete_records._before, "asked != EVERYTHING", "True"),
         tests="tests/broker/handlers/test_logs.py",
     ),
     "change-overtakes": mutant(
-        "a change of the registry is carried out though the same thing was changed since",
+        "a registry change is carried out although the same object has changed since",
         (Fences.problem, "last > command.seen", "False"),
         tests="tests/balancer/test_fences.py",
     ),
     "change-without-a-fence": mutant(
-        "a change of the registry does not say what it was decided on",
+        "a registry change does not name the state it was decided on",
         (Change.submit, "Decided(broker.registry.applied, command)", "command"),
         (Change.submit, "decided.seen", "0"),
         tests="tests/broker/handlers/test_alter_configs.py",
     ),
     "deletions-forgotten": mutant(
-        "a topic that was deleted meanwhile is created again by the same order",
+        "the same order recreates a topic that was deleted meanwhile",
         (Fences.note, "self.decided[_DELETED] = slot", "pass"),
         tests="tests/balancer/test_fences.py",
     ),
     "unknown-called-refused": mutant(
-        "a commit of unknown fate is answered as one that will not be carried out",
+        "a commit with an unknown outcome is reported as not carried out",
         (ConsumerGroups._on_outcome, "ProposalFailure.UNKNOWN", "ProposalFailure.NOT_MASTER"),
         tests="tests/coordinator/test_moves.py",
     ),
     "chosen-called-refused": mutant(
-        "a commit that was chosen as its mastership ended is answered as one that was not",
+        "a commit that was chosen as its mastership ended is reported as not chosen",
         (ConsumerGroups._close, "fate_unknown(request)", "refusal(request, ErrorCode(16))"),
         (
             ConsumerGroups._answer,

@@ -23,7 +23,7 @@ _mutant = partial(
 
 ORDER: Final[Mapping[str, Mutant]] = {
     "lane-forgets-a-refusal": _mutant(
-        "what was sent behind a refused batch is let through",
+        "requests behind a refused batch are let through",
         (
             OrderingBarriers.is_blocked,
             "self._all is not None or (topic, index) in self._shut",
@@ -32,12 +32,12 @@ ORDER: Final[Mapping[str, Mutant]] = {
         tests="tests/broker/requests/test_ordering_barriers.py",
     ),
     "lane-opens-at-once": _mutant(
-        "a lane opens when its first refusal is known, whatever was refused since",
+        "a lane opens once its first refusal is known, whatever was refused since",
         (OrderingBarriers.seen, "_opens(shut, number, boot_ns)", "shut.first <= number"),
         tests="tests/broker/requests/test_ordering_barriers.py",
     ),
     "open-lane-forgets": _mutant(
-        "what came before a refusal and was with another node is let through when the lane is open",
+        "a forwarded request from before a refusal is let through when the lane is open",
         (
             Connection.would_overtake,
             "return last > refusals",
@@ -46,17 +46,17 @@ ORDER: Final[Mapping[str, Mutant]] = {
         tests="tests/broker/requests/test_ordering_barriers.py",
     ),
     "pause-skipped": _mutant(
-        "who crowds a group is read on, until the group refuses",
+        "a client that overloads a group is still read, until the group refuses",
         (vars(Intake)["backlogged"].fget, "self.queue_bytes + self.forwarded_bytes > ", "0 > "),
         tests="tests/paxos/test_intake.py",
-        why_not="no world sends as much as a group lets wait",
+        why_not="no world sends as much as a group allows to wait",
     ),
     "goes-round-the-forward": _mutant(
         "a master that keeps the group does not wait for what it has forwarded",
         (Intake.flush, "if self.forwarded or not self.queue:", "if not self.queue:"),
     ),
     "forwards-before-the-queue": _mutant(
-        "what comes while a handover begins is forwarded before what is queued",
+        "commands that arrive as a handover begins are forwarded before queued ones",
         (
             Intake.submit,
             "route.to == replica.me or self.queue or not",
@@ -64,7 +64,7 @@ ORDER: Final[Mapping[str, Mutant]] = {
         ),
     ),
     "guest-sent-on": _mutant(
-        "a command of another node is sent on when the group moves on",
+        "another node's command is forwarded again when the group moves",
         (Intake._route, "if pending.forwarded_in and (", "if False and ("),
     ),
     "refuses-one-of-a-row": _mutant(
@@ -72,7 +72,7 @@ ORDER: Final[Mapping[str, Mutant]] = {
         (Intake.submit_forwarded, "late or pending.overtakes() or", "late or"),
     ),
     "adopted-let-go-one-by-one": _mutant(
-        "of commands that wait for a group only the first goes back when its time is over",
+        "when commands that wait for a group time out, only the first is returned",
         (
             Intake.tick,
             "self._return_adopted(now)",
@@ -81,15 +81,15 @@ ORDER: Final[Mapping[str, Mutant]] = {
         ),
     ),
     "waits-behind-the-unknown": _mutant(
-        "what waits behind a command whose fate is unknown is done all the same",
+        "commands behind one with an unknown outcome are carried out nevertheless",
         (Intake._drop_overtakers, "if one.overtakes()", "if False"),
     ),
     "told-behind-the-unknown": _mutant(
-        "what was proposed behind a command whose fate is unknown is told as done",
+        "commands proposed behind one with an unknown outcome are reported as done",
         (Intake._doubt_proposed, "if pending.overtakes():", "if False:"),
     ),
     "refusal-shuts-nothing": _mutant(
-        "a refusal shuts no lane",
+        "a refusal does not shut the lane",
         (Produce.refuse_for_now, "self.request.reply.refused(topic, answer.index)", "pass"),
         tests="tests/broker/requests/test_ordering_barriers.py",
     ),

@@ -27,12 +27,12 @@ from storage.log.log_state import LogState
 SCENARIOS: Final = "tests/paxos/scenarios"
 
 mutant = partial(planting.mutant, tests="tests/paxos/changes/test_base.py")
-_BELOW_A_NODE: Final = "the log of a node that runs is damaged by tests/runtime/test_damage_worlds"
+_BELOW_A_NODE: Final = "tests/runtime/test_damage_worlds damages the log of a running node"
 
 DISKS: Final[Mapping[str, Mutant]] = {
     "hung-master-stays": mutant(
         "disks",
-        "masters are kept while the disk hangs",
+        "a node stays master while its disk hangs",
         (
             DiskWatch.look,
             "replica.election.abstaining = health.hung or self.leaving",
@@ -43,7 +43,7 @@ DISKS: Final[Mapping[str, Mutant]] = {
     ),
     "abstains-for-ever": mutant(
         "disks",
-        "who has abstained for its disk's sake does so for ever",
+        "a node that abstained because of its disk does so for ever",
         (DiskWatch.look, "health.hung or self.leaving", "True"),
         tests="tests/runtime/disk/test_ailing_disk.py",
     ),
@@ -52,7 +52,7 @@ DISKS: Final[Mapping[str, Mutant]] = {
 STATES: Final[Mapping[str, Mutant]] = {
     "install-takes-over": mutant(
         "R5, R6",
-        "who finds in a peer's state that it is master leads on under the last ballot it promised",
+        "a node that a peer's state names as master leads under the last ballot it promised",
         (
             Replica.install,
             "self.trimmed_boot_ns = None",
@@ -66,13 +66,13 @@ STATES: Final[Mapping[str, Mutant]] = {
     ),
     "install-acts": mutant(
         "R11",
-        "who finds in a peer's state that it is master acts at once",
+        "a node that a peer's state names as master acts at once",
         (
             snapshot.install,
             "lease.lapse(now)",
             "lease.start_deadline(now, replica.timing.lease_ns)",
         ),
-        why_not="nobody else can be master then: the rule is a margin of safety",
+        why_not="nobody else can be master then: the rule is a safety margin",
     ),
     "install-keeps-votes": mutant(
         "ADR 3",
@@ -81,7 +81,7 @@ STATES: Final[Mapping[str, Mutant]] = {
     ),
     "base-without-members": mutant(
         "R10",
-        "who goes on from a base has the members that it knew before",
+        "a node that continues from a base keeps the members that it knew before",
         (
             snapshot._cover,
             "replica.become_members(base.members, base.configured)",
@@ -90,12 +90,12 @@ STATES: Final[Mapping[str, Mutant]] = {
     ),
     "base-without-lease": mutant(
         "R8",
-        "who goes on from a base has the lease that it knew before",
+        "a node that continues from a base keeps the lease that it knew before",
         (Lease.restore, "self.holder, self.incarnation = base.holder, base.incarnation", "return"),
     ),
     "doubt-ignored": mutant(
         "ADR 39",
-        "a member whose log differs from another's acts and votes on",
+        "a member whose log differs from another's continues to act and vote",
         (
             doubt.look_again,
             "replica.doubt = bool(wrong) and not rejoin.agrees(replica, since)",
@@ -106,49 +106,49 @@ STATES: Final[Mapping[str, Mutant]] = {
     ),
     "doubt-lifted-by-the-past": mutant(
         "ADR 39",
-        "that others agreed with a log before it differed counts for it",
+        "agreement with a log from before it differed counts",
         (rejoin.agrees, "agreed >= since", "agreed >= 0"),
         why_not="no world has two logs",
         tests="tests/paxos/changes/test_doubt.py",
     ),
     "hopeless-and-taught": mutant(
         "ADR 39",
-        "a member whose log is wrong goes on applying what others send",
+        "a member whose log is wrong continues to apply what others send",
         (Replica.learn, "if self.hopeless:", "if False:"),
         why_not="no world has two logs",
         tests="tests/paxos/changes/test_doubt.py",
     ),
     "pair-ballots-again": mutant(
         "R1",
-        "one of two that has forgotten its ballots begins them again",
+        "one of two members that has forgotten its ballots uses them again",
         (rejoin._vote_again, "if jump:", "if False:"),
-        why_not="a frame of the earlier life has to come late, with a ballot that was used again",
+        why_not="a late frame of the earlier life must have a ballot that was used again",
         tests=f"{SCENARIOS}/members/test_s31_two_members.py",
         settings=("members=2",),
     ),
     "pair-votes-unread": mutant(
         "R10",
-        "one of two votes again before it knows what the other does, members too",
+        "one of two members votes again before it knows all that the other does",
         (Rejoin.may_vote, "applied >= told[0] >= configured", "True"),
-        why_not="a third member has to come or go just while one of two forgets",
+        why_not="a third member must join or leave just while one of two forgets",
         tests="tests/paxos/changes/test_rejoin.py",
         settings=("members=2",),
     ),
     "pair-answers-with-a-config": mutant(
         "R10",
-        "one of two answers though there may be a third member that it does not know of",
+        "one of two members answers although there may be a third that it does not know",
         (
             rejoin.answer,
             "if is_pair(replica.me, replica.members) and acceptor.voted_config():",
             "if False:",
         ),
-        why_not="a third member has to come or go just while one of two forgets",
+        why_not="a third member must join or leave just while one of two forgets",
         tests="tests/paxos/changes/test_rejoin.py",
         settings=("members=2",),
     ),
     "chain-begins-anew": mutant(
         "I3",
-        "the hash of the chain begins anew at a base",
+        "the hash chain restarts at a base",
         (
             snapshot._cover,
             "begin_after(base.slot, base.chain)",
@@ -157,30 +157,30 @@ STATES: Final[Mapping[str, Mutant]] = {
     ),
     "trimmed-slots-served": mutant(
         "I3",
-        "who is asked for slots that its log no longer has sends others",
+        "a node asked for slots that its log no longer has sends other slots",
         (SimNode._answer_learn, "serve.start < group.log_start", "False"),
     ),
     "trimmed-ignored": mutant(
         "liveness",
-        "who is told that the log is gone asks on and on",
+        "a node that hears that the log is gone keeps asking",
         (Replica._on_trimmed, "step.fetch.append(FetchState(self.group, sender))", "pass"),
     ),
     "elections-while-behind": mutant(
         "liveness",
-        "who waits for a state stands for elections",
+        "a node that waits for a state starts elections",
         (mastership.is_fetching, "since is not None and", "False and"),
-        why_not="its ballots cost the others one election each, and worlds end in peace",
+        why_not="each of its ballots costs the others one election, and worlds end without faults",
     ),
     "elections-without-end": mutant(
         "liveness",
-        "who is behind for long stands for elections, though its group gets on without it",
+        "a node that has long been behind starts elections although its group works without it",
         (Standstill.is_dead, "now_ns - self.group_since > patience_ns", "True"),
-        why_not="its ballots cost the others one election each, and worlds end in peace",
+        why_not="each of its ballots costs the others one election, and worlds end without faults",
         tests=f"{SCENARIOS}/members/test_s32_behind_for_long.py",
     ),
     "retired-behind-the-newest": mutant(
         "checkpoints",
-        "the log is retired up to the newest checkpoint, and only that is left if it is damaged",
+        "the log is retired up to the newest checkpoint, which may be damaged",
         (
             RecordDisk.retire,
             "kept[0].slot if len(kept) > 1 else SLOT_ZERO",
@@ -191,21 +191,21 @@ STATES: Final[Mapping[str, Mutant]] = {
     ),
     "used-before-durable": mutant(
         "checkpoints",
-        "a peer's state is used, and not written down",
+        "a peer's state is used without being written to disk",
         (Checkpoints._keep, "self.is_saved(what.group, saved)", "True"),
         why_not="the log tells at the next start that something is missing",
         tests=f"{SCENARIOS}/recovery/test_s29_crashes_around_checkpoints.py",
     ),
     "floors-ignored": mutant(
         "checkpoints",
-        "a restart applies again what a part of the checkpoint had seen already",
+        "a restart applies again what a part of the checkpoint already contains",
         (GroupMachine.apply, "slot <= self._floor_max", "False"),
         workload=Workload.BROKER,
         tests="tests/broker",
     ),
     "writers-forgotten": mutant(
         "write tokens",
-        "who goes on from a checkpoint, of its own or a peer's, knows no writers",
+        "a node that continues from a checkpoint, its own or a peer's, knows no writers",
         (Writers.load, "dict(images)", "{}"),
         workload=Workload.BROKER,
         settings=("writers=2", "checkpoint_slots=20", "judged=0"),
@@ -216,32 +216,32 @@ STATES: Final[Mapping[str, Mutant]] = {
 MEMBERS: Final[Mapping[str, Mutant]] = {
     "vote-after-leaving": mutant(
         "ADR 22",
-        "who has left a group and dropped its data votes as if it had never been in it",
+        "a node that left a group and dropped its data votes as if it had never been in it",
         (
             RecordDisk.forget,
             "VotingRecord(group, False, floor)",
             "VotingRecord(group, True, floor)",
         ),
         (RecordDisk.forget, "voting=False, floor=floor", "voting=True"),
-        why_not="it takes a member that is so far behind that it still counts on the one that left",
+        why_not="it takes a member so far behind that it still counts on the one that left",
         tests=f"{SCENARIOS}/members/test_s30_left_and_back.py",
     ),
     "bar-of-older-members": mutant(
         "ADR 22",
-        "a change of members does not raise the bar of who may not vote",
+        "a membership change does not raise the bar of nodes that may not vote",
         (Rejoin.may_vote, "max(self.bar_of(members), configured)", "self.bar_of(members)"),
         why_not="it takes members none of whom was one when the bar was set",
     ),
     "anybody-added": mutant(
         "ADR 22",
-        "a node is made a member though it is behind, silent, or does not vote",
+        "a node becomes a member although it is behind, silent, or does not vote",
         (membership._refusal, "differing.isdisjoint(able)", "False"),
         why_not="the others go on without it: it costs a spare, and shows when one more fails",
         tests="tests/paxos/changes/test_membership.py",
     ),
     "change-among-others": mutant(
         "R10",
-        "a change of members is proposed while other slots are under way",
+        "a membership change is proposed while other slots are under way",
         (
             membership.try_to_place,
             "not proposer.in_flight and replica.learner.applied == proposer.next - 1",
@@ -254,19 +254,19 @@ MEMBERS: Final[Mapping[str, Mutant]] = {
         "scenario 23",
         "the members change while the group is being handed over",
         (membership._refusal, "replica.handover is not None", "False"),
-        why_not="a master that hands over takes no commands but under an older strategy",
+        why_not="a master that hands over takes commands only under an older strategy",
         tests="tests/paxos/changes/test_membership.py",
     ),
     "votes-with-a-gap": mutant(
         "ADR 46",
-        "who has lost votes for chosen slots promises before it has learned these again",
+        "a node that lost votes for chosen slots promises before it has learned them again",
         (Core.has_gap, "self.learner.applied < self.proven", "False"),
         settings=("faults=DAMAGE,CRASH,RIVAL", "disk=wal"),
         tests="tests/paxos/changes/test_gap.py",
     ),
     "unprovable-damage-is-harmless": mutant(
         "ADR 46",
-        "a damaged vote costs nothing, whether or not its slot is known to be chosen",
+        "a damaged vote has no effect, whether or not its slot is known to be chosen",
         (LogState.costs_vote, "hole.slot <= group.proven", "True"),
         settings=("faults=DAMAGE,CRASH,RIVAL", "disk=wal"),
         tests="tests/storage/log/test_recovery.py",
@@ -280,14 +280,14 @@ MEMBERS: Final[Mapping[str, Mutant]] = {
     ),
     "lost-ballot-untold": mutant(
         "ADR 46",
-        "who has lost an entry that it alone has applied does not say at which ballot it was",
+        "a node that lost an entry that it alone has applied does not report its ballot",
         (testimony.tell, "not replica.lost or replica.doubt", "True"),
         why_not=_BELOW_A_NODE,
         tests="tests/runtime/disk/test_lost_alone.py",
     ),
     "lost-ballot-of-any-record": mutant(
         "ADR 46",
-        "... or says it, though a later record of the slot may be lost as well",
+        "... or reports it although a later record of the slot may be lost, too",
         (
             GroupState.lose_open,
             "{slot: one for slot, one in self.damaged.items() if slot <= self.applied}",
@@ -299,7 +299,7 @@ MEMBERS: Final[Mapping[str, Mutant]] = {
     ),
     "behind-stops-everybody": mutant(
         "ADR 46",
-        "one member that cannot teach what it is ahead by keeps the others from a phase 1",
+        "a member that is ahead but cannot teach its entries blocks the others' phase 1",
         (
             Replica._on_behind,
             "not self.standstill.is_dead(now.boot_ns, self.timing)",
@@ -310,16 +310,16 @@ MEMBERS: Final[Mapping[str, Mutant]] = {
     ),
     "applied-votes-not-written-again": mutant(
         "ADR 46",
-        "the next life takes a damaged vote for an applied slot for one that was never there",
+        "after a restart, a damaged vote for an applied slot counts as one never cast",
         (write_again, "acceptor.promised, applied))", "acceptor.promised))"),
         why_not=_BELOW_A_NODE,
         tests="tests/runtime/disk/test_repair.py",
     ),
     "left-before-a-majority-knows": mutant(
         "ADR 22",
-        "who left a group may forget its votes as soon as the master knows that it has left",
+        "a node may forget its votes in a group once the master knows that it has left",
         (membership.is_settled, "is_quorum(known, replica.members)", "True"),
-        why_not="it takes four members of which two have heard, and one of these fails: seed 128",
+        why_not="it takes four members, two of which have heard, and one of these fails: seed 128",
         tests="tests/paxos/changes/test_membership.py",
     ),
 }

@@ -34,19 +34,19 @@ COLD: Final[Mapping[str, Mutant]] = {
     ),
     "log-retired-under-readers": mutant(
         "ADR 20",
-        "the log is retired though batches are still read from it",
+        "the log is retired although batches are still read from it",
         (Upkeep._retires_below, "self.tiering.read_from()", "self._window_start()"),
     ),
     "applied-late-and-retired": mutant(
         "ADR 20",
-        "what is applied after a pass has gone by is taken for settled",
+        "entries applied after a pass count as settled",
         (Tiering.read_from, "chain(numbers, (self.clear_below,))", "(self.clear_below,)"),
         why_not="it takes a transfer that lasts as long as the log window, and slots above it",
         tests="tests/runtime/upkeep/test_checkpointing.py",
     ),
     "parts-taken-for-level": mutant(
         "ADR 21",
-        "a checkpoint after a restore says that its parts are where the log is",
+        "a checkpoint after a restore claims that its parts are as recent as the log",
         (
             GroupMachine._seen,
             "max(self.applied, self._floors.get(part, self._floors[_LEASE]))",
@@ -67,14 +67,14 @@ COLD: Final[Mapping[str, Mutant]] = {
     ),
     "rest-not-fetched": mutant(
         "ADR 27",
-        "what has grown while the data came is not fetched",
+        "data appended during a transfer is not fetched",
         (Sink._on_state, "job.phase = Phase.REST", "job.phase = Phase.REST; job.spans.clear()"),
-        why_not="whoever settles finds what is missing, and gets it from a peer",
+        why_not="settling finds the missing data, and gets it from a peer",
         tests="tests/broker/transfer",
     ),
     "anothers-cold-end": mutant(
         "ADR 27",
-        "where a partition's data ends here is taken from another partition",
+        "the end of a partition's local data is taken from another partition",
         (
             CatchingUp.cold_end,
             "self._cold.end(uid)",
@@ -84,14 +84,14 @@ COLD: Final[Mapping[str, Mutant]] = {
     ),
     "cold-tail-shown": mutant(
         "I7",
-        "a reader is given what the cold store has above the partition's end",
+        "a reader gets data of the cold store above the partition's end",
         (Reader._from_cold, "if end is None or end > partition.next_offset:", "if False:"),
-        why_not="what lies there is chosen: nobody is told anything that is not so",
+        why_not="the data there is chosen: no reader gets anything false",
         tests="tests/broker/reads/test_cold.py",
     ),
     "times-of-the-log-only": mutant(
         "ADR 35",
-        "a time is not looked for in cold data",
+        "a time is not searched in cold data",
         (FirstReaching.next_job, "since < state.index_start", "False"),
     ),
 }

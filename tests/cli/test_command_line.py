@@ -156,7 +156,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning(terminal: Terminal, topic:
 def test_a_group_with_members_is_looked_at_and_left_alone(
     terminal: Terminal, cluster: SharedCluster, topic: str, protocol: str
 ) -> None:
-    """Also one whose partitions the broker assigns (KIP-848)."""
+    """Also one with broker-side assignment (KIP-848)."""
     config = {"bootstrap.servers": cluster.bootstrap, "group.id": topic, "group.protocol": protocol}
     reader = ConfluentConsumer({**config, "client.id": "somebody-with-a-rather-long-name"})
     reader.subscribe([topic])

@@ -1,4 +1,4 @@
-"""Commits in groups that the broker assigns, under the current epoch or an older one (KIP-1251).
+"""Commits in groups with broker-side assignment, under the own epoch or an older one (KIP-1251).
 
 The log has the epoch since which a member holds each partition, and decides by it.
 """

@@ -1,4 +1,4 @@
-"""Groups that the broker assigns (KIP-848), told as stories; members behave like librdkafka's."""
+"""Groups with broker-side assignment (KIP-848) as stories; members behave like librdkafka."""
 
 import attrs
 import pytest

@@ -1,4 +1,4 @@
-"""Plans for groups that the broker assigns: fair, exclusive, complete and sticky."""
+"""Plans for groups with broker-side assignment: fair, exclusive, complete, and they stay."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -107,7 +107,7 @@ ID = bytes(range(16))
 
 
 def with_ids(commit: CommitOffsets) -> CommitOffsets:
-    """As a coordinator commits in a group that it assigns."""
+    """As a coordinator commits in a group with broker-side assignment."""
     ids = tuple(ID if topic == "t" else b"" for topic, _ in commit.topics)
     return attrs.evolve(commit, topic_ids=ids)
 

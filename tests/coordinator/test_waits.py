@@ -283,7 +283,7 @@ def test_a_leader_that_does_not_share_out_is_waited_for_once() -> None:
     assert world.now_ms - began_ms <= REBALANCE_MS + GRACE_MS + 1_500
 
 
-# --- groups that the broker assigns
+# --- groups with broker-side assignment
 
 
 def beat(world: World, name: str, epoch: int) -> AssignedHeartbeatResponse:
