@@ -1,17 +1,17 @@
-"""A whole node that can be hurt from within; everything it does otherwise is real.
+"""A whole node that can be made to fail from within; everything else about it is real.
 
-`python -m tests.exam.hurt_node ORDERS --config ...`: files in the directory ORDERS are orders. They
-are looked at before the node is built and then at every tick.
+`python -m tests.exam.hurt_node ORDERS --config ...`: files in the directory ORDERS are orders. The
+node looks at them before it is built and then at every tick.
 
-- `crash`: "POINT SKIP": the process is gone (`os._exit`) at that point, after passing it SKIP times
-- `stall`: it becomes `stalling`, and the event loop stands still until that is gone, as in a long
-  collection of garbage
-- `wall`: the system's wall clock is off by so many seconds; "strobe S P": it jumps to and fro by S
-  seconds every P seconds
+- `crash`: "POINT SKIP": the process ends (`os._exit`) at that point, after passing it SKIP times
+- `stall`: it is renamed to `stalling`, and the event loop stands still until that file is gone, as
+  in a long garbage collection
+- `wall`: the system's wall clock is off by that many seconds; "strobe S P": it jumps to and fro by
+  S seconds every P seconds
 
-The node carries none of this itself: what is not in the product cannot be set by mistake, nor cost
-anything. The points are methods of its classes, wrapped before it is built; a method that changes
-its name ends this program, and a point that is not passed fails the test that waits for it.
+The product contains none of this, so nobody can set it by mistake, and it costs nothing. The points
+are methods of the product's classes, wrapped before the node is built. If a method changes its
+name, this program ends with an error; if a point is not passed, the test that waits for it fails.
 """
 
 import itertools
@@ -46,11 +46,11 @@ from tests.exam.points import CRASHED, TORN
 
 STALL_LOOK_S = 0.01
 Namer = Callable[..., str | None]
-"""Of a call's arguments: the name of the point it is, or None for none."""
+"""From a call's arguments to the name of the point it is, or None."""
 
 
 class Orders:
-    """What has been ordered, as of the last look."""
+    """The orders as of the last look."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -144,7 +144,7 @@ def of_message(_multi: MultiGroup, _now: Any, _sender: Any, message: Any, _step:
 
 
 def of_sending(_peers: Peers, _to: Any, message: Any) -> str | None:
-    """Into the frame that leaves at the end of the round; see `leaving` for what has left."""
+    """Into the frame that leaves at the end of the round; `leaving` is for what has left."""
     if type(message) is Accept:
         return "steal" if message.entry.kind == EntryKind.STEAL else None
     return "vote" if type(message) is Accepted else None
@@ -176,7 +176,7 @@ def leaving(orders: Orders) -> None:
 
 
 def tearing(orders: Orders) -> None:
-    """The first half of a write of the log reaches the file, and then nothing more."""
+    """The first half of a write reaches the log's file, and nothing more."""
     pwritev = RealFile.pwritev
 
     def torn(self: RealFile, buffers: Any, offset: int) -> int:
@@ -190,8 +190,8 @@ def tearing(orders: Orders) -> None:
 
 
 def kernel_writes(orders: Orders) -> None:
-    """The same points where the kernel writes and syncs meanwhile: a write may be torn, and nobody
-    knows how far it is from when it has begun until it is known to be durable."""
+    """The same points with the kernel writing and syncing meanwhile: a write may be torn, and how
+    far it is remains unknown from its beginning until it is known to be durable."""
     begin, finish = RealFile.begin_write, RealFile.finish_write
     following: list[Then] = []
 

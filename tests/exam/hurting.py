@@ -1,4 +1,4 @@
-"""A cluster whose nodes take orders to fail, watched by who asks every node all the time."""
+"""A cluster whose nodes can be ordered to fail, while a prober asks every node all the time."""
 
 import os
 import sys
@@ -34,14 +34,14 @@ SMALL_SEGMENTS: Final = (
 
 @attrs.define
 class Hurting:
-    """A running cluster, and what can be done to its nodes."""
+    """A running cluster, and the failures its nodes can be given."""
 
     cluster: Launcher
     marks: Recorder
     _orders: Path
 
     def order(self, node: int, name: str, text: str) -> None:
-        """The node sees it whole, or not at all."""
+        """Write an order; the node sees all of it or nothing."""
         path = self._orders / str(node) / name
         path.with_suffix(".tmp").write_text(text)
         path.with_suffix(".tmp").rename(path)
@@ -55,21 +55,21 @@ class Hurting:
         await until_true(lambda: not path.exists(), f"node {node} obeys: {name}")
 
     async def died(self, node: int) -> None:
-        """Wait until the node is gone, as it was ordered."""
+        """Wait until the node has died, as ordered."""
         await until_true(
             lambda: self.cluster.state_of(node) == NodeState.EXITED, f"node {node} dies"
         )
         assert self.cluster.exit_code_of(node) == CRASHED
 
     async def restart_to_die(self, node: int) -> None:
-        """Start it with an order to die, which it may obey before or after it is ready."""
+        """Start the node with an order to die, which it may obey before or after it is ready."""
         try:
             await self.cluster.restart(node)
         except StartError:
             assert self.cluster.exit_code_of(node) == CRASHED
 
     async def watch(self) -> None:
-        """Write down what the nodes say of themselves, until cancelled."""
+        """Write down what the nodes report about themselves, until cancelled."""
         while True:
             view = await status.collect(self.cluster.spec, self.cluster.now(), timeout_s=2)
             self.marks.ended(observed(view))

@@ -1,9 +1,9 @@
-"""What every node has on its own disk: each is drained by itself, and compared with all the others.
+"""What every node has on its own disk: each copy is read on its own and compared with all others.
 
-A reader of the cluster is served by masters. A message that is missing in one replica only is seen
-by nobody until that replica becomes master: the anomaly `lost-on-node`. So in the end all nodes are
-killed, a copy of each directory is opened by the node's own code, without its sockets, and every
-partition is read from it.
+Masters serve the readers of a cluster. A message that only one replica lacks goes unnoticed until
+that replica becomes master: the anomaly `lost-on-node`. So in the end all nodes are killed. The
+node's own code, without its sockets, opens a copy of each directory and reads every partition from
+it.
 """
 
 import shutil
@@ -29,11 +29,11 @@ from tests.runtime import doubles
 from wire.records.batch import iterate_records, split
 
 ENTRIES_AFTER = 2
-"""An entry is known to be chosen by what later entries say: renewals bring some."""
+"""Later entries tell that an entry is chosen: renewals bring some."""
 
 
 async def judge_own_copies(cluster: Launcher, scratch: Path) -> None:
-    """Kill all nodes, drain each of their disks, and check the history with that."""
+    """Kill all nodes, read everything on each disk, and check the history against it."""
     view = await until(cluster, lambda view: len(view.groups) > 0, "the nodes answer")
     behind = {row.group: row.applied for row in view.groups}
     await until(cluster, lambda view: all_beyond(view, behind), "all have renewed")
@@ -52,7 +52,7 @@ async def judge_own_copies(cluster: Launcher, scratch: Path) -> None:
 
 
 def all_beyond(view: ClusterView, behind: dict[int, int]) -> bool:
-    """Every node has applied some more in every group."""
+    """Every node has applied a few more slots in every group."""
     return all(
         row.status is not None
         and all(
@@ -64,7 +64,7 @@ def all_beyond(view: ClusterView, behind: dict[int, int]) -> bool:
 
 
 def own_copy(config: Path, directory: Path, node_id: int) -> list[Record]:
-    """Every message of the topic in a node's directory."""
+    """All messages of the topic in a node's directory."""
     overrides = [f"node.data_dir={directory}"]
     node = Node(load(config, {}, overrides), doubles.Recorder().journal, LinuxMachine())
     try:

@@ -1,9 +1,9 @@
-"""Where a node may be made to die (hurt_node.py), and what must be going on for that."""
+"""Where a node can be made to die (hurt_node.py), and what must be going on for each point."""
 
 from typing import Final
 
 CRASHED: Final = 86
-"""The exit code of a node that died where it was told to."""
+"""The exit code of a node that died at its point, as ordered."""
 TORN: Final = "wal-write.torn"
 
 
@@ -16,13 +16,13 @@ UNDER_LOAD: Final = (
     TORN,
     *_both("learn", "apply", "answer"),
 )
-"""Passed all the time by a node that is master of some groups and follows in others."""
+"""Points that a node passes all the time if it is master of some groups and follows in others."""
 AT_SEGMENTS: Final = _both("segment-switch", "segment-rename")
-"""Passed where the log goes on in the next file, every few seconds under load."""
+"""Passed when the log goes on in the next file, every few seconds under load."""
 AT_STEALS: Final = _both("steal")
-"""Passed where a master is given away."""
+"""Passed when a master is given away."""
 AT_ELECTIONS: Final = _both("promise")
-"""Passed where masters are lost with another node."""
+"""Passed when a node that was master is lost."""
 AT_START: Final = _both("identity-rename", "catch-up")
 """Passed by a node that was away for a while."""
 AT_UPKEEP: Final = _both(

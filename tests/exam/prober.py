@@ -1,10 +1,9 @@
 """Asks every node, directly and all the time, where its partitions end, and keeps the answers.
 
-A client that follows the cluster soon talks to the new master only. This one never gives a node up,
-so it is there when an old master wakes: with questions that were asked while it slept, after
-somebody else had become master. An answer that is below what was acknowledged before the question
-is a stale read (`stale-offsets` of the history checker). Refusals are counted: a node that never
-refuses was never tried.
+A client that follows the cluster soon talks only to the new master. The prober never leaves a node,
+so it is there when an old master wakes, with questions from after another node had become master.
+An answer below what was acknowledged before the question is a stale read (`stale-offsets` of the
+history checker). It counts refusals: a node that never refuses was never put to the test.
 """
 
 import time
@@ -32,7 +31,7 @@ from wire.messages.list_offsets import (
 
 EVERY_S: Final = 0.05
 UNANSWERED_MAX: Final = 400
-"""A node that stands still is asked so often, and then no more."""
+"""After this many open questions a node that stands still is asked no more."""
 ANSWER_S_MAX: Final = 60.0
 LATEST: Final = -1
 
@@ -44,10 +43,10 @@ class Prober:
     partitions: int
     recorder: Recorder
     answers: dict[int, Counter[int]] = attrs.Factory(lambda: defaultdict(Counter))
-    """Of each node: how often it gave which error code."""
+    """For each node: how often it answered with which error code."""
     _asked: Counter[int] = attrs.Factory(Counter)
     _settled: Counter[int] = attrs.Factory(Counter)
-    """Of each node: questions, and those that were answered, or lost with their connection."""
+    """For each node: questions that were answered, or lost with their connection."""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -56,12 +55,12 @@ class Prober:
                 nursery.start_soon(self._ask_for_ever, node)
 
     async def asked_again(self, node: int, times: int) -> None:
-        """Wait until it has been asked so often from now on."""
+        """Wait until it has asked that often from now on."""
         goal = self._asked[node] + times
         await until_true(lambda: self._asked[node] >= goal, f"node {node} is asked")
 
     async def answered(self, node: int) -> None:
-        """Wait until it owes no answer to what it has been asked so far."""
+        """Wait until the node has answered everything it was asked so far."""
         goal = self._asked[node]
         await until_true(lambda: self._settled[node] >= goal, f"node {node} answers")
 
@@ -74,7 +73,7 @@ class Prober:
                     await self._ask(nursery, node, connection)
                     nursery.cancel_scope.cancel()
             except* EvenkeelError:
-                pass  # it is down: that is what the exam is about
+                pass  # it is down: the exam is about that
             await trio.sleep(EVERY_S)
 
     async def _ask(self, nursery: trio.Nursery, node: NodeSpec, connection: Connection) -> None:

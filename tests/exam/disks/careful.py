@@ -1,13 +1,14 @@
-"""A producer without sequences that keeps order by itself, and knows what it could have seen.
+"""A producer without sequences that keeps its own order, and knows which answers it could have
+seen.
 
-It has one connection at a time, to the leader of its one partition, and many requests under way on
-it. When one is refused it stops, waits for the answers to all that it has begun, and sends again
-from the first refused one on. So its order holds if the node keeps its promise (protocol.md F4):
-what was begun before a refusal could be read is refused as well. What is acknowledged in spite of
-that is a breach, whatever the log looks like in the end.
+It has one connection at a time, to the leader of its one partition, with many requests under way.
+After a refusal it stops, waits for the answers to all requests it has begun, and sends again from
+the first refused one. So its order holds if the node keeps its promise (protocol.md F4): the node
+also refuses everything that was begun before a refusal could be read. If it acknowledges such a
+request, that is a breach, whatever the log looks like in the end.
 
-A client like librdkafka overtakes itself where leaders move (it goes on at the new leader while
-answers of the old one are missing), so what is read back says nothing about the node there.
+A client like librdkafka overtakes itself when leaders move: it goes on at the new leader while the
+old one still owes answers. So its log says nothing about the node in that case.
 """
 
 import random
@@ -39,16 +40,17 @@ from wire.records.batch_writer import build_batch
 VERSION: Final = 9
 REQUESTS_MAX: Final = 64
 BYTES_MAX: Final = 8 << 20
-"""Under way at a time; one request may be larger."""
+"""Bytes under way at a time; one request may be larger."""
 PAUSES_S: Final = (0.0, 0.001, 0.02, 0.045, 0.055, 0.1)
-"""Before what was refused is sent again: clients differ, and a node may not count on one."""
+"""Pauses before a refused request is sent again: clients differ, and a node must not rely on
+one."""
 PIECE: Final = 1 << 16
 FRESH_S: Final = 0.02
-"""Nothing is begun later than this after the last look for answers: a refusal may be known to this
-machine for longer, and to a program that does not run for as long not at all (ADR 37)."""
+"""Nothing is begun later than this after the last look for answers. This machine may have received
+a refusal longer ago; a program that does not run for that long cannot know of it (ADR 37)."""
 FENCE_S: Final = 10.0
 UNKNOWN: Final = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-"""May have been appended."""
+"""Errors after which the batch may have been appended."""
 
 
 @attrs.define(eq=False)
@@ -58,12 +60,12 @@ class Sent:
     started: bool = False
     """A byte of it was sent: it cannot be taken back."""
     shadow: int | None = None
-    """Which refused message was answered after this one was begun."""
+    """The refused message whose answer came after this one was begun."""
 
 
 @attrs.define(eq=False, slots=False)
 class Careful:
-    """`run` returns when everything is acknowledged (acks=0: sent)."""
+    """`run` returns when everything is acknowledged (with acks=0: sent)."""
 
     bootstrap: str
     topic: str
@@ -73,13 +75,13 @@ class Careful:
     messages: int
     acks: int
     breaches: list[tuple[int, int]] = attrs.field(init=False, factory=list)
-    """(refused, acknowledged though it was begun before that could be known)."""
+    """(refused, acknowledged although it was begun before the refusal could be known)."""
     shadows: int = attrs.field(init=False, default=0)
     """How many requests were begun before a refusal: each might have been a breach."""
     unsure: int = attrs.field(init=False, default=0)
-    """Whose fate nobody told: they were sent again and may be there twice."""
+    """Messages of unknown fate: they were sent again and may be there twice."""
     whole: bool = attrs.field(init=False, default=False)
-    """acks=0: the last connection was open when all that was sent on it had been dealt with."""
+    """acks=0: the last connection was still open when everything sent on it had been handled."""
     connections: list[int] = attrs.field(init=False, factory=list)
     """The first message of each."""
 
@@ -116,7 +118,7 @@ class Careful:
         return None
 
     def _lost(self) -> None:
-        """The connection has ended: of what was under way nothing is known."""
+        """The connection has ended: the fate of everything under way is unknown."""
         self._answer.clear()
         if self.acks:
             self.unsure += len(self._flight)
@@ -131,7 +133,7 @@ class Careful:
     # -- one connection -----------------------------------------------------------------------
 
     def _talk(self, connection: socket.socket, until: float) -> None:
-        """Until all is done, another node leads, or the connection ends."""
+        """Returns when all is done, another node leads, or the connection ends."""
         moved = False
         while time.monotonic() < until:
             moved = self._read(connection) or moved
@@ -150,7 +152,7 @@ class Careful:
             select.select([connection], wants, [], 0.5)
 
     def _is_open(self, connection: socket.socket) -> bool:
-        """Answers leave in order, and a Produce that failed closes its connection."""
+        """Answers leave in order, and a failed Produce closes its connection."""
         connection.setblocking(True)
         connection.settimeout(FENCE_S)
         asked = encode_request(ApiVersionsRequest("exam", "1"), 3, 2, "exam")
@@ -158,7 +160,7 @@ class Careful:
         return bool(connection.recv(1))
 
     def _begin(self) -> None:
-        """What is begun here could not know of any answer that was not read just now."""
+        """A request that begins here knows only the answers that have been read by now."""
         if self._again:
             return
         room = BYTES_MAX - len(self._flight) * self.message_bytes
@@ -190,12 +192,12 @@ class Careful:
                         one.unsent[0] = chunk[count:]
                     else:
                         one.unsent.popleft()
-        if not self.acks:  # nothing is answered
+        if not self.acks:  # acks=0: there are no answers
             while self._flight and not self._flight[0].unsent:
                 self._flight.popleft()
 
     def _read(self, connection: socket.socket) -> bool:
-        """Take the answers that are there; True: another node leads."""
+        """Take the answers that have arrived. True: another node leads."""
         moved = False
         with suppress(BlockingIOError):
             while True:

@@ -1,4 +1,4 @@
-"""What is in the log of a node that has stopped, and what one that runs says of its own."""
+"""What a stopped node's log contains, and what a running node reports about its own."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def log_of(directory: Path) -> Inspection:
 
 
 def opened(hurt: Hurting, node: int) -> dict[str, Any]:
-    """What the node said when it last opened its log."""
+    """What the node logged when it last opened its log."""
     lines = hurt.cluster.spec.log_path(node).read_text().splitlines()
     events = [json.loads(line) for line in lines if line.startswith("{")]
     found: dict[str, Any] = [one for one in events if one["event"] == "log opened"][-1]
@@ -29,7 +29,7 @@ def opened(hurt: Hurting, node: int) -> dict[str, Any]:
 
 
 def whole(view: ClusterView) -> bool:
-    """Every node votes in every group and is master of something."""
+    """Every node votes in every group and is master of at least one."""
     votes = [
         group["voting"] and not group["diverged"]
         for row in view.nodes

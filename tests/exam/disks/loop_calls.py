@@ -1,14 +1,14 @@
 """Which files the event loop's thread touches, as the kernel sees it.
 
-strace is attached to that one thread (its number is the process's): every system call it makes is
-seen, whoever makes it and however: Python's `open` and `os`, `logging` and `print`, an import that
-happens late, a library in C, ctypes. Each is judged, and what is of no known kind is reported, so a
-new way to the disk cannot slip through. `os`-level hooks (sys.addaudithook, patches of `os`) see
-less: no pread, no fsync, nothing from C.
+strace is attached to that one thread (its number is the process's). It sees every system call of
+the thread, whoever makes it: Python's `open` and `os`, `logging` and `print`, a late import, a C
+library, ctypes. Each call is judged, and one of an unknown kind is reported, so a new way to the
+disk cannot slip through. Hooks at the level of `os` (sys.addaudithook, patches of `os`) see less:
+no pread, no fsync, nothing from C.
 
-What it does not see: a page fault on a mapped file (code of a library that was paged out), and what
-the loop waits for in another thread that waits for the disk (a lock). The second shows where a disk
-really hangs (test_hung_disks.py). And a path that nobody walks while it watches, it cannot see.
+Two things it does not see: a page fault on a mapped file (code of a library that was paged out),
+and another thread that waits for the disk while the loop waits for it (a lock). test_hung_disks.py
+finds the second, on a disk that really hangs. And it sees only code that runs while it watches.
 """
 
 import re
@@ -35,11 +35,11 @@ NO_FILES: Final = frozenset(_NO_FILES.split())
 """Memory, threads, time, the process itself; sockets and readiness; and the log's writes, which all
 have IOSQE_ASYNC (tests/storage/disk/test_kernel_writes.py)."""
 NO_DISK: Final = ("socket:", "pipe:", "anon_inode:", "TCP", "UNIX", "/proc/", "/sys/", "/dev/null")
-"""What a descriptor may be of: nothing of these ever waits for a disk."""
+"""Kinds of descriptors that never wait for a disk."""
 _CALL: Final = re.compile(r"^(?:\d+ +)?(\w+)\((.*)$")
 _OF_DESCRIPTOR: Final = re.compile(r"(?:^|[ \[{=])(-?\d+|AT_FDCWD)<([^>]*)>")
 _NEVER_WAITS: Final = re.compile(r", RWF_NOWAIT\)")
-"""A read of what is in the page cache, or nothing."""
+"""A read from the page cache, or nothing."""
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _BY_PATH: Final = re.compile(
     r"^(open|openat|openat2|creat|stat|lstat|newfstatat|statx|access|faccessat2?|readlink|"
@@ -49,7 +49,8 @@ _BY_PATH: Final = re.compile(
 
 
 def touched(line: str) -> tuple[str, str] | None:
-    """The call and the file of a line of strace -y, or None where no disk has to do with it."""
+    """The call and the file of a line of `strace -y`, or None if it has nothing to do with a
+    disk."""
     found = _CALL.match(line)
     if found is None:
         return None
@@ -68,8 +69,8 @@ def touched(line: str) -> tuple[str, str] | None:
 
 
 def while_serving(lines: Iterable[str]) -> Iterator[str]:
-    """From when the last port is open to when the loop has ended; from the first line on where the
-    watch began later."""
+    """From the opening of the last port to the end of the loop; from the first line if the watch
+    began later."""
     kept: list[str] = []
     for line in lines:
         if (
@@ -84,7 +85,7 @@ def while_serving(lines: Iterable[str]) -> Iterator[str]:
 
 
 class LoopCalls:
-    """Watches the main thread of one process, until `end` or until that is gone."""
+    """Watches the main thread of one process until `end`, or until the process has ended."""
 
     def __init__(self, pid: int, out: Path) -> None:
         self._out = out
@@ -100,7 +101,7 @@ class LoopCalls:
             raise RuntimeError(f"strace: {said or self._process.wait(FOLLOWS_S)}")
 
     def end(self) -> Counter[tuple[str, str]]:
-        """What was touched while it served, and how often."""
+        """What was touched while the node served, and how often."""
         self._process.terminate()
         self._process.communicate(timeout=FOLLOWS_S)
         with self._out.open(errors="replace") as lines:
@@ -109,7 +110,7 @@ class LoopCalls:
 
 
 def main(pid: str, seconds: str) -> None:
-    """`python -m tests.exam.disks.loop_calls PID SECONDS`: look at any node."""
+    """`python -m tests.exam.disks.loop_calls PID SECONDS` watches any running node."""
     calls = LoopCalls(int(pid), Path(f"loop-calls-{pid}.strace"))
     time.sleep(float(seconds))
     for (name, path), count in calls.end().most_common():

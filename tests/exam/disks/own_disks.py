@@ -1,4 +1,4 @@
-"""A file system of its own for a node, in a file: it can be frozen, and made slow."""
+"""A file system of its own for each node, in a file: a test can freeze it or slow it down."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ BLKIO: Final = Path("/sys/fs/cgroup/blkio")
 
 @attrs.define
 class OwnDisk:
-    """The disk of one node; whatever is done to it is undone when the test ends."""
+    """The disk of one node; all that was done to it is undone when the test ends."""
 
     node: int
     mounted: Path
@@ -29,7 +29,7 @@ class OwnDisk:
     _limits: Path | None = None
 
     def freeze(self) -> None:
-        """Every write waits, by whatever call, and whoever waits cannot even be killed."""
+        """Every write blocks, by whatever call; a blocked process cannot even be killed."""
         run("fsfreeze", "-f", str(self.mounted))
         self.frozen = True
 
@@ -39,7 +39,7 @@ class OwnDisk:
             self.frozen = False
 
     def limit(self, pid: int, writes_per_s: int) -> None:
-        """So many writes a second of this process reach it."""
+        """Limits this process to that many writes a second."""
         if not os.access(BLKIO, os.W_OK):
             pytest.skip("there is no blkio cgroup to be had here")
         device = os.stat(self.mounted).st_dev
@@ -59,7 +59,7 @@ class OwnDisk:
 
 @contextmanager
 def own_disks(directory: Path, nodes: Sequence[int]) -> Iterator[dict[int, OwnDisk]]:
-    """Skips, with words, where that takes more than one may do here."""
+    """Skips the test, with a reason, where this needs rights that we do not have."""
     if os.geteuid() != 0:
         pytest.skip("only root may mount and freeze file systems")
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
@@ -95,7 +95,7 @@ def run(*command: str) -> None:
 
 
 def command_on(disks: dict[int, OwnDisk]) -> Command:
-    """Nodes with their data there, and all they say as well."""
+    """Nodes with their data and all their output on these disks."""
 
     def command(spec: ClusterSpec, node: int, overrides: Sequence[str]) -> list[str]:
         mounted = disks[node].mounted

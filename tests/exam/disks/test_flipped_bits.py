@@ -1,9 +1,10 @@
-"""Exam row S4: two bits of a dead node's directory are flipped, wherever they are.
+"""Exam row S4: two random bits in a dead node's directory are flipped.
 
-In the log: `evenkeel data verify` says so, the start finds it, the node votes on nothing it may
-have forgotten, gets back from its peers what it lost, and votes again. In what is kept twice (the
-header of a segment, the identity, the synced mark): one copy is lost, and nothing follows from it.
-Meanwhile, and in the end from the hurt nodes themselves, clients read nothing but what was written.
+In the log: `evenkeel data verify` reports them and the start finds them. The node does not vote
+where it may have forgotten something, gets its lost data back from its peers, and votes again. In
+things that are kept twice (the header of a segment, the identity, the synced mark): one copy is
+lost, and nothing else happens. Throughout, and in the end from the damaged nodes themselves,
+clients read exactly what was written.
 """
 
 import random
@@ -33,20 +34,20 @@ RATE = 200
 PAD_BYTES = 1000
 A_FEW = 5
 APART_BYTES = 16 << 10
-"""So far apart, two flips are never in one record, which would be known to be damaged already."""
+"""Two flips this far apart are never in one record, which would already be known as damaged."""
 DRAWS_MAX = 1000
 HEADER_COPY_BYTES = 132
 MARK_COPY_BYTES = 12
-"""What of each copy means something; zeros follow."""
+"""The meaningful bytes of each copy; zeros follow."""
 SOME = 30
-"""Acknowledgements in each partition: the log has room for that many flips."""
+"""Acknowledgements in each partition: enough log for that many flips."""
 PLACES = ("log", "header", "log", "log", "log", "identity", "log", "log", "log", "mark")
-"""The first two are the taste: what is kept once, and what is kept twice."""
+"""The first two are the taste: one thing kept once, and one kept twice."""
 
 
 @attrs.define
 class Flipper:
-    """Flips bits in the directory of one node, none of them in a place it has hurt before."""
+    """Flips bits in the directory of one node, never twice in one place."""
 
     directory: Path
     _dice: random.Random
@@ -69,7 +70,7 @@ class Flipper:
             file.write(bytes([byte ^ 1 << bit]))
 
     def _in_the_log(self) -> tuple[str, int]:
-        """Below what was synced: what is above may be a torn tail, of which nobody was told."""
+        """Below the synced mark: what is above may be a torn tail, which was never acknowledged."""
         log = log_of(self.directory)
         ends = {}
         for seen in log.segments:
@@ -88,7 +89,7 @@ class Flipper:
         pytest.fail("the log is too short for so many flips")
 
     def _copy(self, place: str) -> tuple[str, int]:
-        """One of two copies: the file in which it is the first thing, and its length."""
+        """One of two copies: the file that begins with it, and its length."""
         if place == "mark":
             return MARK_NAME, MARK_COPY_BYTES
         if place == "identity":
@@ -116,7 +117,7 @@ async def test_flipped_bits_are_noticed_and_repaired(tmp_path: Path) -> None:
                 flippers[victim].flip(place)
                 problems = log_of(data / f"node-{victim}").problems
                 assert problems or place == "mark", "`evenkeel data verify` finds nothing"
-                await acknowledged(producer, A_FEW)  # two of three go on
+                await acknowledged(producer, A_FEW)  # two of three keep serving
                 await cluster.restart(victim)
                 noticed = opened(hurt, victim)["damage"]
                 assert bool(noticed) == (place == "log"), (place, problems, noticed)
@@ -129,7 +130,8 @@ async def test_flipped_bits_are_noticed_and_repaired(tmp_path: Path) -> None:
 
 
 async def test_batches_below_a_checkpoint_are_repaired_as_well(tmp_path: Path) -> None:
-    """After a restart no slot leads to them. The node is master in the end, so it is read."""
+    """After a restart no slot leads to them. The node becomes master in the end, so they are
+    read."""
     dice = random.Random(6)
     async with hurting(tmp_path, *SMALL_SEGMENTS, "storage.checkpoint_records=1000") as hurt:
         cluster, victim = hurt.cluster, 2

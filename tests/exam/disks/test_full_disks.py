@@ -1,9 +1,9 @@
-"""Disks that run full below a pipeline, and have room again before it ends: nothing overtakes.
+"""Disks run full under a pipeline and have room again before it ends: nothing overtakes.
 
-What is refused is the middle of a pipeline, again and again: what was sent behind it, when there is
-room again, must not be let through before its client could see the refusal. Disks are full by what
-they say of themselves (tests/cluster/faulty_node.py), or small file systems of their own that
-somebody else fills, which takes root.
+Each time, the node refuses the middle of a pipeline. It must not then accept later requests, when
+there is room again, before the client could have seen the refusal. Disks are full by their own
+report (tests/cluster/faulty_node.py), or they are small file systems that another program fills,
+which needs root.
 """
 
 import contextlib
@@ -39,10 +39,10 @@ SMALL: Final = (
 )
 NODES: Final = (1, 2, 3)
 FULL_S: Final = 0.8
-"""How long disks stay full, and how long they then have room. A node looks twice a second."""
+"""How long disks stay full, and how long they then have room. A node checks twice a second."""
 FULL_MAX_S: Final = 10.0
 TOGETHER: Final = ((1,), (1, 2), (2, 3), (2,), NODES, (3,))
-"""Whose disks are full at a time: one set after the other, for ever."""
+"""The nodes whose disks are full at a time: one set after the other, for ever."""
 DONE_S: Final = 240.0
 
 Fill = Callable[[int, bool], None]
@@ -69,7 +69,7 @@ WHOLE: Final[Mapping[str, tuple[Dose, ...]]] = {
 
 
 def told_full(faults: Path) -> Fill:
-    """The disks say that they have no room."""
+    """The disks report that they have no room."""
 
     def fill(node: int, full: bool) -> None:
         room = faults / str(node) / "room"
@@ -82,7 +82,7 @@ def told_full(faults: Path) -> Fill:
 
 
 def really_full(data: Path) -> Fill:
-    """Somebody else's file takes all the room."""
+    """Another program's file takes all the room."""
 
     def fill(node: int, full: bool) -> None:
         ballast = data / f"node-{node}" / "ballast"
@@ -90,7 +90,7 @@ def really_full(data: Path) -> Fill:
             ballast.unlink(missing_ok=True)
             return
         room = os.statvfs(ballast.parent)
-        with ballast.open("wb") as file, contextlib.suppress(OSError):  # the node was quicker
+        with ballast.open("wb") as file, contextlib.suppress(OSError):  # the node wrote first
             os.posix_fallocate(file.fileno(), 0, max(1, room.f_bavail * room.f_frsize - MIB))
 
     return fill
@@ -98,7 +98,7 @@ def really_full(data: Path) -> Fill:
 
 @contextmanager
 def file_systems(data: Path) -> Iterator[None]:
-    """One for each node, that is theirs alone."""
+    """A file system for each node."""
     with ExitStack() as mounted:
         for node in NODES:
             directory = data / f"node-{node}"
@@ -121,7 +121,7 @@ async def small_disks(tmp_path: Path, real: bool) -> AsyncIterator[tuple[Launche
 
 
 async def counted(cluster: Launcher, name: str) -> int:
-    """What the nodes say together."""
+    """The sum over all nodes."""
     total = 0
     for node in NODES:
         ask = partial(health.request, cluster.spec.node(node).http, "GET", "/metrics", timeout_s=10)
@@ -132,14 +132,13 @@ async def counted(cluster: Launcher, name: str) -> int:
 
 
 async def refusals(cluster: Launcher) -> int:
-    """How many commands were refused for want of room so far."""
+    """How many commands were refused for lack of room so far."""
     return await counted(cluster, "evenkeel_refused_disk_full_total")
 
 
 async def run_full(cluster: Launcher, fill: Fill, before: int) -> None:
-    """Disks stay full until something was refused; then they are again and again. A node that has
-    used up what it had ready pauses and refuses nothing: so it is not waited for longer than this.
-    """
+    """Disks stay full until something was refused; after that they are full again and again. A node
+    that has used up its prepared space pauses and refuses nothing, so the wait has this limit."""
     with trio.move_on_after(FULL_MAX_S):
         while await refusals(cluster) == before:  # noqa: ASYNC110 (another process sets no event)
             await trio.sleep(0.05)
@@ -154,7 +153,7 @@ async def run_full(cluster: Launcher, fill: Fill, before: int) -> None:
 
 @asynccontextmanager
 async def full_disks(cluster: Launcher, fill: Fill) -> AsyncIterator[None]:
-    """All disks are full; as long as the body runs they then have room for a moment, and not."""
+    """All disks are full; while the body runs they have room for moments only."""
     while await counted(cluster, "evenkeel_disk_low"):  # noqa: ASYNC110 (of the dose before)
         await trio.sleep(0.05)
     before = await refusals(cluster)
@@ -209,16 +208,16 @@ async def run(cluster: Launcher, fill: Fill, number: int, dose: Dose) -> int:
 
 
 def judge(one: Careful, found: list[int], dose: Dose) -> None:
-    """What is in the log of one producer, in its order."""
+    """Check the log of one producer and its order."""
     about = (dose, one.number, one.unsure)
-    if not one.acks:  # what was refused is lost, as in Kafka, and nobody sends it again
+    if not one.acks:  # a refused record is lost, as in Kafka: nobody sends it again
         for first, end in pairwise((*one.connections, one.messages)):
             of_it = [index for index in found if first <= index < end]
             assert of_it == sorted(set(of_it)), (*about, of_it)
         if one.whole:
             first = one.connections[-1]
             assert of_it == list(range(first, one.messages)), (*about, of_it)
-    elif one.unsure:  # sent again although it may have been appended
+    elif one.unsure:  # sent again although the first attempt may have been appended
         assert set(found) == set(range(one.messages)), about
     else:
         assert found == list(range(one.messages)), (*about, found)

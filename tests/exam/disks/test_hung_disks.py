@@ -1,5 +1,5 @@
-"""A disk that hangs, or is slow, below one of three nodes: it costs that node its masters, and
-nobody his answers (rows S7 of docs/exam.md)."""
+"""One of three nodes has a hanging or slow disk: it loses its masters, and every client gets
+answers (rows S7 of docs/exam.md)."""
 
 import logging
 import statistics
@@ -48,10 +48,10 @@ ASKED = 10
 GAP_MS_MAX = 2_000 + 1_000
 """The lease of these clusters (scenery.QUICK), and a second."""
 DOSES = [None, 2.0, 8.0, 20.0] if FULL else [None]
-"""Seconds; None: until others have taken over and go on."""
+"""Seconds; None: until other nodes have taken over and serve."""
 WRITES_PER_S = 20
 SLOW_MS = 50
-"""A sync, and more than DiskHealth calls slow."""
+"""Per sync: more than what DiskHealth calls slow."""
 SYNCS, SLOW = "evenkeel_wal_syncs_total", "evenkeel_disk_slow"
 VICTIM = 1
 USUAL_S, SLOW_S = 10.0, 20.0
@@ -61,7 +61,7 @@ SLOW_FOR_S, A_MOMENT_S, BACK_S = SLOW_FOR_NS / 1e9, 1.0, 60.0
 
 @attrs.define
 class Bench:
-    """A cluster whose nodes have disks of their own."""
+    """A cluster in which each node has a disk of its own."""
 
     cluster: Launcher
     disks: dict[int, OwnDisk]
@@ -74,13 +74,13 @@ class Bench:
         await until(self.cluster, lambda view: is_master(view, victim), f"all on node {victim}")
 
     async def says(self, victim: int, path: str) -> tuple[int, str]:
-        """Its answer, which must come."""
+        """The node's answer, which must come."""
         ask = partial(health.request, self.cluster.spec.node(victim).http, "GET", path)
         status, body = await in_thread(partial(ask, timeout_s=10))
         return status, body.decode()
 
     async def answers(self, victim: int) -> None:
-        """It is asked everything while its disk hangs."""
+        """Ask the node everything while its disk hangs."""
         assert (await self.says(victim, "/livez"))[0] == 200
         status, why = await self.says(victim, "/readyz")
         assert (status, "the disk hangs" in why) == (503, True), why
@@ -145,8 +145,8 @@ async def test_a_frozen_disk_costs_a_node_its_masters_and_nothing_else(tmp_path:
 
 @pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_a_slow_disk_costs_a_node_its_masters(tmp_path: Path) -> None:
-    """20 writes a second. On a machine that is so busy that the others' disks are no better, there
-    is nowhere to go to: so only where there is time."""
+    """20 writes a second. On a very busy machine the other disks are no better and there is no node
+    to move to, so this runs only where there is time."""
     async with bench(tmp_path) as one:
         for victim in NODES:
             await one.all_masters_on(victim)
@@ -165,7 +165,7 @@ async def test_a_slow_disk_costs_a_node_its_masters(tmp_path: Path) -> None:
 
 @attrs.define
 class Slow:
-    """A cluster in which every sync of any node can be made slow."""
+    """A cluster in which the syncs of any node can be made slow."""
 
     cluster: Launcher
     faults: Path
@@ -190,7 +190,7 @@ class Slow:
         return value
 
     async def knows_its_disk(self, node: int) -> None:
-        """Wait until it has written so much that it can judge."""
+        """Wait until the node has written enough to judge its disk."""
         with trio.fail_after(STEP_S):
             while await self.metric(node, SYNCS) < 2 * BATCHES_KEPT:  # noqa: ASYNC110 (no event)
                 await trio.sleep(0.1)
@@ -201,7 +201,7 @@ class Slow:
         await acknowledged(self.producer, A_FEW)
 
     async def nobody_goes(self, victim: int) -> None:
-        """All disks are slow, and have been for long enough."""
+        """All disks have been slow for long enough, and no master has moved."""
         for node in NODES:
             await self.knows_its_disk(node)
         await acknowledged(self.producer, A_FEW)
@@ -216,7 +216,7 @@ class Slow:
         await acknowledged(self.producer, A_FEW)
 
     def p99_ms(self, from_ns: int, to_ns: int) -> float:
-        """Of what was sent then and acknowledged since."""
+        """Of what was sent since then and is acknowledged by now."""
         took = [
             (one.ended_ns - one.began_ns) / 1e6
             for one in self.producer.history
@@ -227,7 +227,7 @@ class Slow:
 
 @asynccontextmanager
 async def slow_disks(tmp_path: Path, *slow: int) -> AsyncIterator[Slow]:
-    """`slow`: nodes whose disks are so from the beginning."""
+    """`slow`: the nodes whose disks are slow from the beginning."""
     faults = tmp_path / "faults"
     for node in NODES:
         (faults / str(node)).mkdir(parents=True)
@@ -248,7 +248,8 @@ async def test_50_ms_a_sync_cost_a_node_its_masters(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_three_disks_of_50_ms_a_sync_cost_nobody_his_masters(tmp_path: Path) -> None:
-    """From the start. As soon as two of them are well, the third node gives its masters away."""
+    """They are slow from the start. When two of them are well again, the third loses its
+    masters."""
     async with slow_disks(tmp_path, *NODES) as one:
         await one.all_on(VICTIM)
         await one.nobody_goes(VICTIM)
@@ -258,8 +259,8 @@ async def test_three_disks_of_50_ms_a_sync_cost_nobody_his_masters(tmp_path: Pat
 
 @pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_50_ms_a_sync_cost_producers_little(tmp_path: Path) -> None:
-    """Five times, one node after the other. The first is its groups' master again when its disk is
-    well, not before half a minute has passed."""
+    """Five times, one node after the other. When its disk is well, the first node becomes master of
+    its groups again, but not before half a minute has passed."""
     async with slow_disks(tmp_path) as one:
         for number in range(5):
             victim = NODES[number % len(NODES)]

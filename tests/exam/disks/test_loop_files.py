@@ -1,4 +1,4 @@
-"""No file is touched by the event loop while a node serves: found by strace, not by looking."""
+"""The event loop touches no file while a node serves: strace shows it."""
 
 import shutil
 from collections import Counter
@@ -105,7 +105,7 @@ def test_what_counts_as_a_touch(line: str, expected: tuple[str, str] | None) -> 
 
 
 def test_what_happens_before_and_after_it_serves_is_left_out() -> None:
-    """A start reads the log, and a stop may wait."""
+    """A start reads the log, and a stop may wait for the disk."""
     lines = [
         'openat(AT_FDCWD</x>, "/before", O_RDONLY) = 3',
         "listen(5<socket:[1]>, 4096) = 0",

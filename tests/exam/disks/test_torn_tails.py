@@ -1,8 +1,8 @@
-"""Exam row S3: the end of a dead node's log is cut or garbled, its last 1 to 4,096 bytes.
+"""Exam row S3: the last 1 to 4,096 bytes of a dead node's log are cut off or garbled.
 
-What was never synced nobody was told of: it is cut off, and the node goes on. What was synced is
-another matter, wherever it stands: others count on it. Then the node says that it is damaged, votes
-on nothing it may have forgotten, gets back what it lost, and votes again.
+Bytes that were never synced were never acknowledged: they are cut off, and the node goes on. Synced
+bytes are different, wherever they stand: others rely on them. Then the node reports the damage,
+does not vote where it may have forgotten something, gets its lost data back, and votes again.
 """
 
 import random
@@ -30,7 +30,7 @@ DIE_UNSYNCED = ("fsync.before", TORN, "wal-write.after")
 
 
 def spoil(directory: Path, end: int, size: int, dice: random.Random) -> None:
-    """The last bytes before `end` are zeros, as before they were written, or anything."""
+    """The last bytes before `end` become zeros, as if never written, or anything else."""
     path = directory / segment_name(end >> OFFSET_BITS)
     rubbish = bytes(size) if dice.random() < 0.5 else dice.randbytes(size)
     with path.open("r+b") as file:
@@ -39,7 +39,7 @@ def spoil(directory: Path, end: int, size: int, dice: random.Random) -> None:
 
 
 async def test_a_torn_tail_is_cut_off(tmp_path: Path) -> None:
-    """The node dies between a write and its fdatasync, and the write is lost, or half of it."""
+    """The node dies between a write and its fdatasync, and all or half of the write is lost."""
     dice = random.Random(3)
     async with hurting(tmp_path) as hurt:
         cluster = hurt.cluster
@@ -61,7 +61,7 @@ async def test_a_torn_tail_is_cut_off(tmp_path: Path) -> None:
 
 
 def tear(directory: Path, dice: random.Random) -> bool:
-    """Spoil some of what was not synced; False where nothing was there."""
+    """Spoil some of the unsynced bytes; False if there are none."""
     log = log_of(directory)
     start = log.synced if log.synced >> OFFSET_BITS == log.end >> OFFSET_BITS else 0
     unsynced = log.end - max(start, log.end & ~OFFSET_MASK | SEGMENT_HEADER_BYTES)
@@ -97,6 +97,6 @@ async def test_a_tail_that_was_synced_is_missed_and_repaired(tmp_path: Path) -> 
 
 
 async def come_back(hurt: Hurting, producer: SteadyProducer, victim: int) -> None:
-    await acknowledged(producer, A_FEW)  # two of three go on
+    await acknowledged(producer, A_FEW)  # two of three keep serving
     await hurt.cluster.restart(victim)
     await until(hurt.cluster, whole, "all nodes vote")

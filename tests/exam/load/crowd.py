@@ -1,10 +1,10 @@
-"""`python -m tests.exam.load.crowd PORT IDLE DRIPPING NEW_PER_S`: connections that want nothing.
+"""`python -m tests.exam.load.crowd PORT IDLE DRIPPING NEW_PER_S`: connections that ask for nothing.
 
-For row X5. So many are opened from many addresses and say nothing; so many more send a request a
-byte a second. Every second so many new ones come, half of them from one address, with the first
-part of a TLS hello or with nothing, and those that the node has closed are opened again in place of
-theirs. A process of its own, which ends when its input does; its last line says what it has done,
-as JSON.
+For row X5. It opens IDLE connections from many addresses that say nothing, and DRIPPING ones that
+send a request a byte a second. Every second NEW_PER_S new ones come, half of them from one address,
+with the first part of a TLS hello or with nothing; connections that the node has closed are opened
+again. It is a process of its own that ends when its input does. Its last line says what it has
+done, as JSON.
 """
 
 import json
@@ -20,13 +20,13 @@ from typing import Final
 
 ADDRESSES: Final = 200
 ONE: Final = "127.0.0.9"
-"""Half of the new ones come from here, faster than its limit."""
+"""Half of the new connections come from here, faster than its limit allows."""
 TICK_S: Final = 0.05
 LEFT_S: Final = 5.0
-"""New ones are given up after so long."""
+"""A new connection is given up after this time."""
 FRAME: Final = struct.pack(">ihhi", 1_000, 18, 3, 1) + bytes(1_000)
 HELLO: Final = bytes.fromhex("160301020001000100")
-"""The first bytes of a TLS handshake, and no more."""
+"""The first bytes of a TLS handshake."""
 
 
 class Crowd:
@@ -58,14 +58,14 @@ class Crowd:
         self.done["open"] = len(self._selector.get_map())
 
     def _first(self) -> None:
-        """All that were ordered, as fast as they can be opened."""
+        """All ordered connections, as fast as they can be opened."""
         while self._wanted and self.done["tried"] < 50_000:
             self._open_wanted()
             if self.done["tried"] % 100 == 0:
                 self._look(again=False)
 
     def _another(self, number: int) -> None:
-        """One more now: from the one address, or in place of one that was closed."""
+        """One more: from the one address, or in place of one that was closed."""
         if number % 2 == 0 or not self._wanted:
             sock = self._open(ONE, "passing")
             if sock is not None:
@@ -106,7 +106,7 @@ class Crowd:
                 self.done["bytes dripped"] += 1
 
     def _look(self, *, again: bool = True) -> None:
-        """Which of them the node has closed."""
+        """Find out which connections the node has closed."""
         for key, _ in self._selector.select(0):
             sock = key.fileobj
             assert isinstance(sock, socket.socket)

@@ -1,4 +1,5 @@
-"""One real node with little of something, floods against it, and a quiet client beside them."""
+"""One real node that is short of something, a flood against it, and a quiet client beside the
+flood."""
 
 import os
 import resource
@@ -30,13 +31,13 @@ CGROUPS: Final = Path("/sys/fs/cgroup")
 MIB: Final = 1024 * 1024
 DOSE: Final = 10 if FULL else 1
 USUAL: Final = 1000 if FULL else 30
-"""Records of the quiet client, each time: p99 means something of a thousand."""
+"""Records of the quiet client, each time: a p99 needs about a thousand."""
 P99_MS_MIN: Final = 20.0
-"""Twice less than this is not told apart from the machine's own moods."""
+"""Below twice this, a difference cannot be told from the machine's noise."""
 
 
 class Caller:
-    """A connection that speaks in whole requests, and waits for each answer."""
+    """A connection that sends whole requests and waits for each answer."""
 
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self.sock = socket.create_connection(("127.0.0.1", port), GIVE_UP_S, (host, 0))
@@ -67,7 +68,7 @@ class Caller:
 
 
 def produce_one(caller: Caller) -> int:
-    """One record to the quiet client's topic; the error that is answered."""
+    """Produce one record to the quiet client's topic; returns the error code."""
     data = produce.PartitionProduceData(0, memoryview(batch("x")))
     asked = produce.ProduceRequest(None, -1, 30_000, [produce.TopicProduceData(TOPIC, [data])])
     answer = caller.ask(asked, 9)
@@ -75,7 +76,7 @@ def produce_one(caller: Caller) -> int:
 
 
 class Quiet:
-    """Produces a record every few milliseconds, and remembers how long each took: in a process of
+    """Produces a record every few milliseconds and remembers how long each took, in a process of
     its own (tests.exam.load.quiet_client)."""
 
     def __init__(self, port: int) -> None:
@@ -110,7 +111,7 @@ class Quiet:
             self.errors.append(self._process.stderr.read())
 
     def until(self, count: int) -> list[float]:
-        """So many more, and how long they took."""
+        """Wait for that many more records; returns how long each took."""
         start, until = len(self.took_ms), time.monotonic() + GIVE_UP_S
         while len(self.took_ms) < start + count and not self.errors:
             assert time.monotonic() < until, "the quiet client is not served"
@@ -119,7 +120,7 @@ class Quiet:
         return self.took_ms[start:]
 
     def beside_burners(self, count: int) -> list[float]:
-        """The same while every core is busy with what never talks to the node."""
+        """The same while every core is busy with work that never touches the node."""
         burners = [
             subprocess.Popen([sys.executable, "-c", "while True: pass"])
             for _ in range(os.cpu_count() or 1)
@@ -137,8 +138,8 @@ def p99(took_ms: list[float]) -> float:
 
 
 def compare(name: str, usual: list[float], burned: list[float], flooded_ms: list[float]) -> None:
-    """Twice its usual p99 is what the quiet client may wait, in the full dose. What it waits beside
-    somebody else's work on every core is told for comparison: no node can help that."""
+    """In the full dose the quiet client may wait for twice its usual p99. What it waits beside
+    unrelated work on every core is printed for comparison: no node can prevent that."""
     before, beside, during = p99(usual), p99(burned), p99(flooded_ms)
     sys.stderr.write(
         f"{name}: p99 {before:.1f} ms before, {beside:.1f} ms beside burners, "
@@ -190,7 +191,8 @@ class Flooded:
         caller.close()
 
     def hold(self, data: bytes, count: int, hosts: int = 4) -> int:
-        """So many connections that send this and then nothing; how many took all of it at once."""
+        """Open that many connections, send this on each and then nothing; returns how many accepted
+        all of it at once."""
         sent = 0
         for number in range(count):
             sock = socket.socket()
@@ -221,7 +223,7 @@ class Flooded:
             caller.close()
 
     def metadata(self) -> int:
-        """Whether a new client is served: how many brokers it is told of."""
+        """Whether a new client is served: how many brokers the node tells it of."""
         caller = Caller(self.port, "127.0.0.201")
         answer = caller.ask(metadata.MetadataRequest([]), 9)
         caller.close()
@@ -230,7 +232,7 @@ class Flooded:
 
 @contextmanager
 def flooded(place: Place, *settings: str, talks: bool = True, **options: Any) -> Iterator[Flooded]:
-    """A node that is ready, with a topic for its quiet client; `talks`: its log can be read."""
+    """A node that is ready, with a topic for its quiet client; with `talks` its log can be read."""
     arguments = [word for one in settings for word in ("--set", one)]
     with running(place, *arguments, **options) as process:
         node = Flooded(place, started(process) if talks else process)
@@ -243,7 +245,7 @@ def flooded(place: Place, *settings: str, talks: bool = True, **options: Any) ->
 
 @contextmanager
 def memory_group(limit: int) -> Iterator[Path]:
-    """A control group of this size; skips, with words, where none can be made."""
+    """A control group of this size; skips the test, with a reason, where none can be made."""
     parent = CGROUPS / "memory" if (CGROUPS / "memory").is_dir() else CGROUPS
     name = parent / f"evenkeel-test-{os.getpid()}"
     file = "memory.limit_in_bytes" if parent.name == "memory" else "memory.max"

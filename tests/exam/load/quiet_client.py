@@ -1,7 +1,7 @@
 """`python -m tests.exam.load.quiet_client PORT`: a record every few milliseconds, each timed.
 
-A process of its own: in that of a flood it would measure how the flood treats its interpreter.
-A line for each record, milliseconds and error, until its output is closed.
+It is a process of its own: inside the flood's process it would measure that interpreter's load. It
+prints a line per record, with milliseconds and error, until its output is closed.
 """
 
 import sys

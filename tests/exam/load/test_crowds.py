@@ -1,8 +1,9 @@
-"""Exam row X5: thousands of connections that want nothing, and new ones all the time.
+"""Exam row X5: thousands of connections that ask for nothing, and new ones all the time.
 
-They cost a quiet client of a cluster no error and, in the full dose, at most twice its usual p99;
-nodes find each other, new clients are let in, masters stay, and the log tells of refusals once a
-second."""
+A quiet client of the cluster sees no error and, in the full dose, at most twice its usual p99.
+Nodes reach each other, new clients get in, masters stay, and the log reports refusals once a
+second.
+"""
 
 import json
 import logging
@@ -32,12 +33,12 @@ IDLE, DRIPPING, NEW_PER_S = (5_000, 1_000, 200) if FULL else (500, 100, 100)
 LASTS_S: Final = 240.0 if FULL else 1.0
 CONNECTIONS_MAX: Final = 1_000 if FULL else 200
 PER_S: Final = 20
-"""From one address: less than the crowd's fastest tries."""
+"""The limit for one address: less than the crowd's fastest attempts."""
 SETTINGS: Final = (
     f"limits.connections_max={CONNECTIONS_MAX}",
     f"limits.connections_per_ip_max={CONNECTIONS_MAX // 2}",
     f"limits.connections_per_ip_per_s={PER_S}",
-    # By default: whether leases are kept is asked here, and not how short they may be.
+    # The default lease: this test asks whether leases are kept, not how short they may be.
     "lease.duration_ms=10000",
     "lease.renew_every_ms=3000",
 )
@@ -46,7 +47,7 @@ MASTER, OTHER = 1, 3
 
 @contextmanager
 def crowd(port: int) -> Iterator[dict[str, int]]:
-    """What it has done is there when it has gone."""
+    """The crowd's own report is there when it has ended."""
     command = [sys.executable, "-m", "tests.exam.load.crowd"]
     process = subprocess.Popen(
         [*command, *map(str, (port, IDLE, DRIPPING, NEW_PER_S))],
@@ -65,7 +66,7 @@ def crowd(port: int) -> Iterator[dict[str, int]]:
 
 
 def served(port: int) -> int:
-    """A client that nobody has seen before: of how many nodes it is told."""
+    """A client that the node has never seen: how many nodes it is told of."""
     caller = Caller(port, "127.0.0.201")
     try:
         return len(caller.ask(metadata.MetadataRequest([]), 9).brokers)

@@ -1,8 +1,8 @@
-"""Exam rows O2 to O4, as far as one node shows them: a flood costs what it must, and nothing else.
+"""Exam rows O2 to O4, as far as one node shows them: a flood costs only what it must.
 
-Beside each flood a quiet client produces: it sees no error, and in the full dose no more than twice
-its usual time (`P99_MS_MIN` excepted, for the machine has other things to do as well). Rows O1, O5
-and O6 are in test_overload.py.
+Beside each flood a quiet client produces. It sees no error, and in the full dose it needs no more
+than twice its usual time (or `P99_MS_MIN`, as the machine has other things to do as well). Rows O1,
+O5 and O6 are in test_overload.py.
 """
 
 import contextlib
@@ -43,7 +43,8 @@ pytestmark = pytest.mark.cluster
 
 MEMORY: Final = 256 * MIB
 TIMES: Final = 10 if FULL else 4
-"""Dear requests of each kind from each of four: longer than the quiet client takes."""
+"""Expensive requests of each kind from each of four clients: they take longer than the quiet
+client."""
 BIG: Final = "limits.frame_bytes_max=16777216"
 
 
@@ -53,7 +54,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def in_group(group: Path) -> Callable[[], None]:
-    """For the child, before it becomes a node."""
+    """Runs in the child before it becomes a node."""
 
     def enter() -> None:
         (group / "cgroup.procs").write_text(str(os.getpid()))
@@ -66,7 +67,8 @@ def unfinished(size: int = 16_000_000) -> bytes:
 
 
 def test_O4_unfinished_requests_do_not_fill_the_memory(place: Place) -> None:
-    """Each of them has sent nearly all of 16 MB; together they are far more than the node has."""
+    """Each request has sent nearly all of its 16 MB; together they need far more memory than the
+    node has."""
     with (
         memory_group(MEMORY) as group,
         flooded(place, BIG, preexec_fn=in_group(group)) as node,
@@ -124,14 +126,14 @@ def one_batch(size: int) -> bytes:
 
 
 def test_O4_few_descriptors_are_no_failed_disk(place: Place) -> None:
-    """The limit is lowered while it runs, and connections take what is left."""
+    """The limit is lowered while the node runs, and connections take the remaining descriptors."""
     with flooded(place) as node, Quiet(node.port) as quiet:
         quiet.until(USUAL)
         resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE, (128, 20_000))
         node.hold(b"", 300)
         quiet.until(USUAL)
         writer = node.caller("127.0.0.202")
-        for _ in range(30 * DOSE):  # segments of 4 MB have to be opened
+        for _ in range(30 * DOSE):  # segments of 4 MB: the node has to open new ones
             data = produce.PartitionProduceData(0, memoryview(one_batch(MIB)))
             asked = produce.ProduceRequest(
                 None, -1, 30_000, [produce.TopicProduceData(TOPIC, [data])]
@@ -146,7 +148,7 @@ def test_O4_few_descriptors_are_no_failed_disk(place: Place) -> None:
 
 
 def test_O4_who_says_nothing_keeps_nobody_out(place: Place) -> None:
-    """More silent connections than there are places, to Kafka's port and to HTTP's."""
+    """More silent connections than there are places, to Kafka's port and to the HTTP port."""
     with (
         flooded(place, "limits.connections_max=100", "limits.connections_per_ip_max=50") as node,
         Quiet(node.port) as quiet,
@@ -163,8 +165,8 @@ def test_O4_who_says_nothing_keeps_nobody_out(place: Place) -> None:
 
 
 def test_O4_who_asked_once_keeps_nobody_out(place: Place) -> None:
-    """Connections that have asked once and rest hold all places, until they have rested for long
-    enough; then new clients get theirs, and who works keeps its own."""
+    """Connections that asked once and are idle hold all places, until they have been idle for long
+    enough. Then new clients get those places, and active clients keep theirs."""
     with (
         flooded(place, "limits.connections_max=60", "limits.connections_per_ip_max=60") as node,
         Quiet(node.port) as quiet,
@@ -193,7 +195,8 @@ def test_O2_dear_requests_do_not_hold_up_the_others(place: Place) -> None:
         usual, burned = quiet.until(USUAL), quiet.beside_burners(USUAL)
         callers = [node.caller(f"127.0.0.{2 + at}") for at in range(4)]
         with ThreadPoolExecutor(2 * len(callers)) as pool:
-            # Who does not read his answers is not read either: each does both at a time.
+            # The node stops reading from a client that does not read its answers: so do both at
+            # once.
             sent = [pool.submit(send_all, caller, [dear, many], TIMES) for caller in callers]
             read = [pool.submit(receive_all, caller, 2 * TIMES) for caller in callers]
             compare("O2 dear requests", usual, burned, quiet.until(USUAL))
@@ -214,7 +217,8 @@ def receive_all(caller: Caller, count: int) -> None:
 
 
 def test_what_is_too_large_is_answered(place: Place) -> None:
-    """MESSAGE_TOO_LARGE, and the connection goes on; over 100 MB it closes, as in Kafka."""
+    """The answer is MESSAGE_TOO_LARGE and the connection goes on; over 100 MB it closes, as in
+    Kafka."""
     with flooded(place) as node:
         caller = node.caller()
         for size in (3 * MIB, 20 * MIB, 3 * MIB):
@@ -241,7 +245,7 @@ def test_what_is_too_large_is_answered(place: Place) -> None:
 
 
 def test_memory_of_a_connection_goes_with_it(place: Place) -> None:
-    """At once: an idle node collects no cycles."""
+    """The memory is free at once, although an idle node runs no cyclic collection."""
     with flooded(place, BIG) as node:
         before = node.rss
         node.hold(unfinished(), 8)
@@ -255,7 +259,7 @@ def test_memory_of_a_connection_goes_with_it(place: Place) -> None:
 
 
 def _held(node: Flooded) -> int:
-    """What the node's own account says of unfinished frames."""
+    """How much memory the node itself accounts to unfinished frames."""
     _, text = node.place.get("/metrics")
     for line in text.decode().splitlines():
         if line.startswith('evenkeel_buffer_bytes{kind="frames"}'):

@@ -1,8 +1,8 @@
-"""Nothing is refused, lost or out of order on a healthy cluster, however fast clients send.
+"""A healthy cluster refuses, loses and reorders nothing, however fast clients send.
 
-Producers as anybody makes them, without pauses: what a connection may have under way is more than
-what a group lets wait, so the cluster has to hold them back. With and without masters that move.
-What is read back is compared with what was sent, per producer, and is exactly that.
+The producers are ordinary ones without pauses. A connection may have more under way than a group
+may queue, so the cluster has to slow them down. Masters stay in one test and move in another. What
+is read back per producer must be exactly what was sent.
 """
 
 import struct
@@ -35,12 +35,12 @@ class Dose(NamedTuple):
     producers: int
     message_bytes: int
     messages: int
-    """Of each producer."""
+    """Per producer."""
     acks: int
     idempotent: bool = False
     steals: bool = False
     eager: bool = False
-    """Small batches, and what is refused is sent again at once: so there is always a pipeline."""
+    """Small batches and immediate retries: so there is always a pipeline."""
 
 
 TASTE: Final = (
@@ -51,7 +51,7 @@ TASTE: Final = (
 
 
 def doses(size: int, count: int) -> tuple[Dose, ...]:
-    """All there are of one size, `count` messages each."""
+    """All combinations with messages of one size, `count` messages each."""
     return tuple(
         Dose(producers, size, count // producers, acks, steals=steals)
         for producers in (1, 4, 40)
@@ -116,7 +116,7 @@ def produce(bootstrap: str, topic: str, number: int, dose: Dose, told: Counter[s
 
 
 def read_back(bootstrap: str, topic: str, expected: int) -> dict[int, list[int]]:
-    """What each producer's messages are, in the order of the log."""
+    """Each producer's messages, in the order of the log."""
     found: dict[int, list[int]] = {}
     consumer = Consumer(
         {
@@ -130,7 +130,7 @@ def read_back(bootstrap: str, topic: str, expected: int) -> dict[int, list[int]]
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
     try:
         silent = 0
-        while silent < 3:  # also what should not be there
+        while silent < 3:  # reads on, to find what should not be there
             message = consumer.poll(1.0)
             if message is None:
                 silent += sum(map(len, found.values())) >= expected
@@ -145,7 +145,7 @@ def read_back(bootstrap: str, topic: str, expected: int) -> dict[int, list[int]]
 
 @asynccontextmanager
 async def moving(cluster: Launcher, wanted: bool) -> AsyncIterator[None]:
-    """All masters to one node after the other, as long as the body runs."""
+    """Move all masters to one node after the other while the body runs."""
 
     async def move() -> None:
         for node in cycle((1, 2, 3)):

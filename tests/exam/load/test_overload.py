@@ -1,6 +1,6 @@
-"""Exam rows O1, O5 and O6, as far as one node shows them: more than it can do, things that come
-and go, and many who watch it. Beside each a quiet client has no error, and in the full dose a
-bounded p99."""
+"""Exam rows O1, O5 and O6, as far as one node shows them: more load than it can carry, topics and
+members that come and go, and many who watch it. Beside each a quiet client sees no error, and in
+the full dose a bounded p99."""
 
 import http.client
 import json
@@ -39,7 +39,7 @@ MEMBERS: Final = 500 if FULL else 30
 CHURN: Final = "churn-{}"
 SHORT_LINE: Final = {"queue.buffering.max.messages": 20_000, "linger.ms": 5}
 GAP_S_MAX: Final = 0.05 + 0.02
-"""The loop's lag, and the tick it is seen by."""
+"""The loop's lag, and the tick that notices it."""
 
 
 @pytest.fixture
@@ -48,7 +48,8 @@ def place(tmp_path: Path) -> Place:
 
 
 class Shouting:
-    """Producers of librdkafka that wait for nothing: what does not fit their queue is not sent."""
+    """librdkafka producers that wait for nothing: a message that does not fit their queue is
+    dropped."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -96,14 +97,14 @@ class Shouting:
 
 
 def masters(node: Flooded) -> dict[int, Any]:
-    """Of each group: under which ballot it acts."""
+    """For each group, the ballot under which the node acts."""
     _, text = node.place.get("/status")
     return {one["group"]: (one["acting"], one["ballot"]) for one in json.loads(text)["groups"]}
 
 
 def test_O1_more_than_it_can_do(place: Place) -> None:
-    """Eight producers offer what they can. The node keeps its masters and its memory, no message
-    fails, and the full dose asks for four fifths of what one producer alone reaches."""
+    """Eight producers offer all they can. The node keeps its masters and its memory bounds, no
+    message fails, and the full dose requires four fifths of what one producer alone reaches."""
     with flooded(place) as node, Quiet(node.port) as quiet:
         usual, burned = quiet.until(USUAL), quiet.beside_burners(USUAL)
         before = masters(node)
@@ -129,7 +130,7 @@ def test_O1_more_than_it_can_do(place: Place) -> None:
 
 @contextmanager
 def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Somebody does this again and again while the body runs; what fails there fails here."""
+    """Another task repeats this while the body runs; its failure is the test's."""
     stop = threading.Event()
     failed: list[BaseException] = []
 
@@ -152,7 +153,7 @@ def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
 
 
 def topics_come_and_go(node: Flooded, made: list[str]) -> Callable[[threading.Event], None]:
-    """A hundred a second, if the node can."""
+    """A hundred a second, if the node can do it."""
 
     def work(stop: threading.Event) -> None:
         caller = node.caller("127.0.0.2")
@@ -186,8 +187,8 @@ def beat(caller: Caller, group: str, member: str, epoch: int) -> Any:
 
 
 def test_O5_topics_and_members_come_and_go(place: Place) -> None:
-    """Another group does not notice: its member keeps its epoch. The last member of the group in
-    which all the others came and went has the partition within 10 s."""
+    """Another consumer group does not notice: its member keeps its epoch. In the group in which all
+    others came and went, the last member gets the partition within 10 s."""
     made: list[str] = []
     with flooded(place) as node, Quiet(node.port) as quiet:
         usual, burned = quiet.until(USUAL), quiet.beside_burners(USUAL)
@@ -218,7 +219,7 @@ def test_O5_topics_and_members_come_and_go(place: Place) -> None:
 
 
 class SilentPlace(Place):
-    """A node whose log goes to a disk that is full."""
+    """A node whose log goes to a full disk."""
 
     @property
     def command(self) -> list[str]:
@@ -226,7 +227,7 @@ class SilentPlace(Place):
 
 
 def test_O6_many_watch_it_and_its_log_is_full(tmp_path: Path) -> None:
-    """Metrics ten times a second, consoles that are open, a log that nobody can write."""
+    """Metrics ten times a second, open consoles, and a log that cannot be written."""
     place = SilentPlace(tmp_path)
     scraped: list[int] = []
 

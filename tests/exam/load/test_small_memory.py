@@ -1,9 +1,9 @@
-"""A node with a memory limit of 256 MB serves on under every flood (a control group limits it).
+"""A node with a memory limit of 256 MB keeps serving under every flood (a control group limits it).
 
-Most of these floods are few bytes: what a request costs when it is decoded, decompressed, answered
-or parked may be a hundred times what was sent. Beside them a quiet client produces, without an
-error. In the taste one node stands all floods, one after the other; in the full dose each flood has
-a node of its own, and lasts longer.
+Most of these floods send few bytes: a request that is decoded, decompressed, answered or delayed
+may take a hundred times its size. Beside them a quiet client produces without an error. In the
+taste one node stands all floods in turn; in the full dose each flood lasts longer and has its own
+node.
 """
 
 import sys
@@ -28,9 +28,9 @@ pytestmark = pytest.mark.cluster
 
 DOSE: Final = 10 if FULL else 1
 BESIDE: Final = 10 * DOSE
-"""What the quiet client produces during each flood."""
+"""Records of the quiet client during each flood."""
 PATIENCE_S: Final = 0.1
-"""A flood that is not read any more is there."""
+"""After this long, a flood that is no longer read has arrived."""
 WIDE: Final = "wide"
 PARTITIONS: Final = 790
 
@@ -62,14 +62,14 @@ def many_names(node: Flooded) -> None:
 
 
 def long_answers(node: Flooded) -> None:
-    """That nobody reads, and which have to be joined before anybody could."""
+    """Answers that nobody reads, each of which has to be joined before anybody could."""
     resources = [configs.DescribeConfigsResource(2, TOPIC, [f"k{at}"]) for at in range(20)]
     resources += [configs.DescribeConfigsResource(4, f"{at}") for at in range(2_000)]
     send(node, 8 * DOSE, 2, configs.DescribeConfigsRequest(resources, True, True), 4)
 
 
 def parked(node: Flooded) -> None:
-    """Fetches that wait, each for many partitions."""
+    """Delayed fetches, each of many partitions."""
     partitions = [fetch.FetchPartition(at, fetch_offset=0) for at in range(PARTITIONS)]
     one = fetch.FetchRequest(
         max_wait_ms=30_000,
@@ -81,7 +81,7 @@ def parked(node: Flooded) -> None:
 
 
 def bombs(node: Flooded) -> None:
-    """A few kilobytes of a hundred megabytes: this node has no room for what is in them."""
+    """A few kilobytes that decompress to a hundred megabytes: more than this node has room for."""
     for codec in (Compression.ZSTD, Compression.LZ4)[: 2 if FULL else 1]:
         bomb = timed([0], compression=codec, pad=100 * MIB)
         assert len(bomb) < MIB

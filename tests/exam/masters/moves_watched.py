@@ -1,8 +1,8 @@
-"""What the balancer did while nodes came and went, and what it must not have done (row R12).
+"""What the balancer did while nodes came and went, and what it must not do (row R12).
 
-Somebody looks at all nodes ten times a second and writes down who was without a master, which
+A watcher looks at all nodes ten times a second. It writes down which groups had no master, which
 steals and plans the registry remembers, and how far behind each node was. The objections are
-functions of these notes, so that they can be shown to object (test_moves_watched.py).
+functions of these notes, so a test can show that they do object (test_moves_watched.py).
 """
 
 import time
@@ -21,12 +21,12 @@ from cluster.status import ClusterView
 LOOK_EVERY_S: Final = 0.1
 ANSWER_S: Final = 1.0
 LAG_SLOTS_MAX: Final = 128
-"""balancer.stealing.steal.BalancingConfig's."""
+"""As in balancer.stealing.steal.BalancingConfig."""
 UNLED_PART_MAX: Final = 0.1
 OPERATOR, UNEVEN = "operator", "uneven"
-"""Triggers of plans, or how they begin."""
+"""Triggers of plans, or the beginnings of their names."""
 ADOPTED_MS: Final = 1_000.0
-"""So long after it was made a plan may reach the last node."""
+"""A plan may reach the last node this long after it was made."""
 
 
 def wall_ms() -> float:
@@ -45,13 +45,13 @@ class Steal:
 
 @attrs.frozen
 class Planned:
-    """A move of a plan that the balancer made of its own accord."""
+    """A move from a plan that the balancer made by itself."""
 
     wall_ms: float
     group: int
     target: int
     evenness: bool
-    """Only for evenness: not because a node died or came."""
+    """The plan was only for evenness: no node died or came."""
 
 
 @attrs.define
@@ -68,23 +68,23 @@ class Away:
 class Look:
     at_ms: float
     unled: frozenset[int]
-    """Groups that nobody is master of, those of nodes that are away excepted."""
+    """Groups without a master, except those of nodes that are away."""
     groups: int
     lag: Mapping[tuple[int, int], int]
-    """(node, group): how many slots it has applied less than the group's master."""
+    """(node, group): how many slots it is behind the group's master."""
 
 
 @attrs.define
 class Notes:
     aways: list[Away] = attrs.Factory(list)
     orders: list[tuple[float, float]] = attrs.Factory(list)
-    """From when until when somebody asked for another placement: what moved may move again."""
+    """The times during which somebody asked for another placement: moved groups may move again."""
     looks: list[Look] = attrs.Factory(list)
     steals: dict[tuple[int, float], Steal] = attrs.Factory(dict)
     planned: set[Planned] = attrs.Factory(set)
 
     def is_away(self, node: int, at_ms: float, after_ms: float = 0.0) -> bool:
-        """Or was, not longer ago than that."""
+        """Whether the node is away, or was until this long ago."""
         return any(
             one.node == node and one.from_ms <= at_ms < one.until_ms + after_ms
             for one in self.aways
@@ -95,7 +95,7 @@ class Notes:
     def objections(
         self, *, hold_down_ms: float, cool_down_ms: float, dead_after_ms: float
     ) -> list[str]:
-        """One sentence for each thing that must not have been."""
+        """One sentence for each violation."""
         steals = sorted(self.steals.values(), key=lambda one: one.began_ms)
         return [
             *self._to_the_unfit(steals, hold_down_ms),
@@ -118,7 +118,7 @@ class Notes:
                 yield f"to a node that lags by {lags} slots: {steal}"
 
     def _lag_at(self, steal: Steal, *, before: bool) -> int:
-        """Of its target in the look next to its beginning, on that side; 0 where nobody knows."""
+        """The target's lag in the look next to the move's beginning, on that side; 0 if unknown."""
         key = (steal.target, steal.group)
         if before:
             looks = (one for one in reversed(self.looks) if one.at_ms <= steal.began_ms)
@@ -127,7 +127,7 @@ class Notes:
         return next((one.lag[key] for one in looks if key in one.lag), 0)
 
     def _planned_for_the_dead(self, dead_after_ms: float) -> Iterable[str]:
-        """A plan may count on a node that is away for a moment, and not on one that is dead."""
+        """A plan may count on a node that is away for a moment, but not on a dead one."""
         for move in sorted(self.planned, key=lambda one: one.wall_ms):
             for away in self.aways:
                 dead_ms = away.from_ms + dead_after_ms
@@ -140,7 +140,7 @@ class Notes:
         }
         by_group: dict[int, list[Steal]] = {}
         for steal in steals:
-            if steal.outcome != "abandoned":  # it moved nothing, and nobody was asked
+            if steal.outcome != "abandoned":  # it moved nothing, and no node was needed
                 by_group.setdefault(steal.group, []).append(steal)
         for row in by_group.values():
             for first, second in pairwise(row):
@@ -152,7 +152,7 @@ class Notes:
                     yield f"again within the cool-down: {first}, {second}"
 
     def _without_masters(self) -> Iterable[str]:
-        """In two looks running: one takes its time, and a group may move while it does."""
+        """In two consecutive looks: a look takes time, and a group may move meanwhile."""
         for first, second in pairwise(self.looks):
             unled = first.unled & second.unled
             if len(unled) > UNLED_PART_MAX * second.groups:
@@ -161,13 +161,13 @@ class Notes:
 
 @attrs.define
 class Watch:
-    """Fills in the notes; `lease_ms`: so long after a node has come back its groups may wait."""
+    """Takes the notes; `lease_ms`: how long the groups of a node that has come back may wait."""
 
     cluster: Launcher
     lease_ms: float
     notes: Notes = attrs.Factory(Notes)
     _lost: set[int] = attrs.Factory(set)
-    """Groups without a master since theirs was away: they wait for an election."""
+    """Groups whose master is away: they wait for an election."""
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -1,7 +1,7 @@
-"""One core for each node: a cgroup of its own with a CPU quota, where root may make one.
+"""One core per node: a cgroup with a CPU quota for each, where root may make one.
 
-Three processes on a machine with idle cores borrow from each other what separate machines could
-not; what a node does for its peers then costs nobody anything, and shows nothing.
+On a machine with idle cores three processes use more CPU than three separate machines would have.
+Then the work that a node does for its peers costs nothing and does not show.
 """
 
 import os
@@ -16,11 +16,11 @@ from cluster.spec import ClusterSpec
 ROOT: Final = Path("/sys/fs/cgroup")
 PERIOD_US: Final = 100_000
 ENTER: Final = 'echo $$ > "$0" && exec "$@"'
-"""Run by a shell: into the group first, so that all threads are born there."""
+"""Run by a shell that enters the cgroup first, so that all threads begin there."""
 
 
 class OneCore:
-    """The nodes' cgroups; `why_not` says what is missing where there are none."""
+    """The nodes' cgroups; where they cannot be made, `why_not` says what is missing."""
 
     def __init__(self, name: str) -> None:
         first = ROOT / "cgroup.controllers"
@@ -34,7 +34,7 @@ class OneCore:
             self.why_not = f"no cgroup can be made in {self._root}"
 
     def group_of(self, node: int) -> Path:
-        """The group of a node, made when it is first asked for."""
+        """The cgroup of a node, made on first use."""
         folder = self._root / f"{self._name}-{node}"
         if not folder.exists():
             folder.mkdir()
@@ -55,7 +55,7 @@ class OneCore:
 
     def remove(self) -> None:
         for folder in self._made:
-            with suppress(OSError):  # a process of ours that has not quite ended: it stays empty
+            with suppress(OSError):  # one of our processes is still ending
                 folder.rmdir()
 
 

@@ -2,10 +2,10 @@
 
     python -m tests.exam.masters.returning --groups 48 --slots 500
 
-Three nodes with a core each, a topic with a partition in every group, a steady load. One node is
-killed, misses so many slots of every group, and is started again. The usual gap is the longest time
-without an acknowledgement in any partition before that; the hole is the longest one from the start
-until a while after the node is ready.
+Three nodes with a core each, a topic with a partition in every group, and a steady load. One node
+is killed, misses that many slots of every group, and is started again. The usual gap is the longest
+time without an acknowledgement in any partition before that. The hole is the longest one from the
+start until a while after the node is ready.
 """
 
 import argparse
@@ -32,13 +32,13 @@ TOPIC: Final = "returning"
 CALM_S: Final = 10.0
 AFTER_S: Final = 5.0
 AGAIN: Final = 5
-"""So many acknowledgements in every partition, and it is served again."""
+"""After that many acknowledgements in every partition it counts as served again."""
 SETTLED_S: Final = 3.0
 PATIENCE_S: Final = 280.0
 LOOK_S: Final = 0.25
 MS: Final = 1e6
 LATER: Final = 100.0
-"""Milliseconds that a hole may be longer than twice the usual gap."""
+"""How many milliseconds a hole may be longer than twice the usual gap."""
 
 
 @attrs.frozen(kw_only=True)
@@ -67,7 +67,7 @@ async def measured(
     calm_s: float = CALM_S,
     after_s: float = AFTER_S,
 ) -> tuple[Found, str]:
-    """What was found, and why the nodes were not held to one core each ("" if they were)."""
+    """The measurements, and why the nodes do not have a core each ("" if they have)."""
     spec, _ = plan(folder / "data", node_count=3, groups=groups, fixed_ports=False)
     with one_core() as cores:
         async with launch(spec, command=cores.command) as cluster:
@@ -130,7 +130,7 @@ async def _returned(
 
 
 async def _until(cluster: Launcher, condition: Any) -> ClusterView:
-    """The first view of which this is true; whoever waits for something calls this."""
+    """The first view that satisfies the condition."""
     with trio.move_on_after(PATIENCE_S):
         while True:
             view = await status.collect(cluster.spec, cluster.now())
@@ -141,7 +141,7 @@ async def _until(cluster: Launcher, condition: Any) -> ClusterView:
 
 
 def _applied(view: ClusterView) -> dict[int, int]:
-    """How far the group's most advanced node is."""
+    """The most advanced node's position in each group."""
     found: dict[int, int] = {}
     for row in view.nodes:
         for group in () if row.status is None else row.status["groups"]:
@@ -151,7 +151,7 @@ def _applied(view: ClusterView) -> dict[int, int]:
 
 
 def _missed(before: dict[int, int], now: dict[int, int]) -> int:
-    """What the typical group has chosen since; the median, for none is exactly like another."""
+    """How many slots the typical group has chosen since: the median, as no two groups are alike."""
     grown = sorted(now.get(group, at) - at for group, at in before.items())
     return grown[len(grown) // 2]
 

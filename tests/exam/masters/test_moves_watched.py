@@ -1,4 +1,4 @@
-"""Whoever judges row R12 objects to each thing that must not be, and to nothing else."""
+"""The judge of row R12 objects to each violation, and to nothing else."""
 
 from collections.abc import Mapping
 from typing import Final

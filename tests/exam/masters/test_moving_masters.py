@@ -1,10 +1,12 @@
-"""Exam row R12: masters of heavy and light groups are moved about while nodes are killed, stopped,
-and away for long (tests/cluster/test_steals.py has one certain course of it;
-tests/exam/masters/test_moves_watched.py shows what the verdict objects to).
+"""Exam row R12: masters of heavy and light groups move while nodes are killed, stopped, or away for
+long. tests/cluster/test_steals.py has one deterministic course of it;
+tests/exam/masters/test_moves_watched.py shows what the verdict objects to.
 
-And rule R14 of the protocol, for real: all the time every node is asked where every partition ends,
-so masters are asked in the very moment in which they are stolen from, and none may answer with
-what it knew before (tests/exam/nodes/test_standstills.py asks masters that stand still)."""
+It also tests rule R14 of the protocol on real nodes. Every node is asked all the time where every
+partition ends. So masters are asked at the very moment a steal takes the group from them, and none
+may answer with what it knew before (tests/exam/nodes/test_standstills.py asks masters that stand
+still).
+"""
 
 import logging
 import random
@@ -46,19 +48,19 @@ LOG = logging.getLogger(__name__)
 
 GROUPS: Final = 48 if FULL else 12
 HEAVY, LIGHT = 4_000, 500
-"""Thousandths of a usual group's weight."""
+"""In thousandths of a usual group's weight."""
 LEASE_MS, HOLD_DOWN_MS, COOL_DOWN_MS = 2_000, 500, 1_000
-"""QUICK's."""
+"""As in QUICK."""
 HEARD_MS: Final = 1_500
 BACK_S: Final = 180.0
-"""It has missed up to five minutes, and is to learn them on two cores that others use as well."""
+"""It has missed up to five minutes and has to learn them on two busy cores."""
 DEAD_AFTER_MS: Final = 2_000 if FULL else 500
 LONG_S: Final = 300.0
 RATE: Final = 300
 A_FEW: Final = 5
 MOVED_S: Final = 60.0
 TURNS: Final = (0, 0, 0, 0, 1, 1, 1, 1, 2, 3, 4, 5)
-"""The heavy partitions get most of it."""
+"""The heavy partitions get most of the load."""
 SETTINGS: Final = (
     *QUICK,
     f"balancer.dead_after_ms={DEAD_AFTER_MS}",
@@ -79,8 +81,8 @@ class Bench:
         return self.watch.notes
 
     async def ask(self, path: str, body: dict[str, object]) -> Any:
-        """Of a node that is not away. Whose master was lost meanwhile is told that nobody knows
-        (503): asking once more does no harm here."""
+        """Ask a node that is up. If the master was lost meanwhile, the answer is that nobody knows
+        (503); asking again does no harm here."""
         away = {one.node for one in self.notes.aways if one.until_ms == float("inf")}
         node = next(node for node in self.cluster.spec.nodes if node.id not in away)
         call = partial(health.call_async, node.http, "POST", timeout_s=health.OPERATOR_S)
@@ -101,7 +103,7 @@ class Bench:
             self.notes.orders.append((began_ms, wall_ms()))
 
     async def rebalance(self) -> None:
-        """Other groups are the heavy ones now, and masters go where they weigh evenly."""
+        """Different groups become the heavy ones, and masters are balanced by weight."""
         groups = list(range(GROUPS + 1))
         heavy = set(self.chance.sample(groups, GROUPS // 4))
         weights = {str(group): HEAVY if group in heavy else LIGHT for group in groups}
@@ -111,7 +113,7 @@ class Bench:
             await self.ask("/admin/plan", {"dry_run": False})
 
     async def turn_round(self) -> None:
-        """Every master is to be somewhere else, so that steals go on for a while."""
+        """Assign every master to another node, so that steals go on for a while."""
         view = await until(self.cluster, lambda view: bool(view.groups), "they answer")
         wanted: dict[str, object] = {
             str(row.group): row.ideal % 3 + 1 for row in view.groups if row.ideal is not None
@@ -120,7 +122,7 @@ class Bench:
             await self.ask("/admin/placement", {"placement": wanted})
 
     async def stealing(self, more: int = 1) -> Steal:
-        """Wait until so many more steals have been; the last one."""
+        """Wait until there were that many more steals; returns the last one."""
         wanted = len(self.notes.steals) + more
         with trio.fail_after(MOVED_S):
             while len(self.notes.steals) < wanted:  # noqa: ASYNC110 (the watch sets no event)
@@ -143,8 +145,8 @@ class Bench:
             away.until_ms = wall_ms()
 
     async def home(self, without: int | None = None) -> ClusterView:
-        """All masters are where they belong, none of them on that node, and a plan that was made
-        now would move nothing."""
+        """All masters are on their ideal nodes, none of them on that node, and a new plan would
+        move nothing."""
         view = await until(
             self.cluster,
             lambda view: view.all_at_ideal and without not in view.masters().values(),
@@ -155,7 +157,7 @@ class Bench:
         return view
 
     async def even(self, without: int | None = None) -> None:
-        """By weight, as far as the planner knows how: what it would do now is nothing."""
+        """By weight, as well as the planner can: a new plan would move nothing."""
         with trio.fail_after(MOVED_S):
             while True:
                 await self.home(without)
@@ -180,7 +182,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench(tmp_path: Path, seed: str) -> AsyncIterator[Bench]:
-    """Three nodes, heavy and light groups, somebody who watches; judged in the end."""
+    """Three nodes, heavy and light groups, and a watcher, whose notes are judged in the end."""
     spec, _ = plan(tmp_path / "data", node_count=3, groups=GROUPS, fixed_ports=False)
     async with launch(spec, overrides=SETTINGS) as cluster:
         await cluster.start_all()
@@ -215,7 +217,7 @@ async def bench(tmp_path: Path, seed: str) -> AsyncIterator[Bench]:
 
 
 async def test_R12_a_node_dies_while_heavy_and_light_groups_move(tmp_path: Path) -> None:
-    """Masters spread evenly over the two that are left; in the full dose nodes come back."""
+    """Masters spread evenly over the remaining two; in the full dose nodes come back."""
     async with bench(tmp_path, "taste") as one:
         await one.turn_round()
         last = await one.stealing()
@@ -228,8 +230,8 @@ async def test_R12_a_node_dies_while_heavy_and_light_groups_move(tmp_path: Path)
 @pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 @pytest.mark.parametrize("half", [1, 2])
 async def test_R12_kills_and_stops_while_masters_move(tmp_path: Path, half: int) -> None:
-    """Ten rounds each: the thief, who is stolen from, or the third is killed or stopped, for less
-    than a lease, or until the others have its groups."""
+    """Ten rounds each: the node that steals, the one it steals from, or the third is killed or
+    stopped, for less than a lease or until the others have its groups."""
     async with bench(tmp_path, f"half {half}") as one:
         for number in range(10):
             await one.turn_round()
@@ -254,7 +256,7 @@ async def test_R12_kills_and_stops_while_masters_move(tmp_path: Path, half: int)
 
 @pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_R12_a_node_is_away_for_five_minutes(tmp_path: Path) -> None:
-    """Meanwhile masters move among the others, one of which is stopped now and then."""
+    """Meanwhile masters move among the other nodes, one of which is stopped now and then."""
     async with bench(tmp_path, "five minutes") as one:
         await one.turn_round()
         await one.rebalance()  # or the placement is the operator's, and nobody plans anew

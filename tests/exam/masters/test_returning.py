@@ -1,6 +1,7 @@
-"""Exam row R7: a node that comes back after a while costs the clients of the others nothing.
+"""Exam row R7: a node that comes back after a while does not disturb clients of the others.
 
-It asked everybody for every group's log, and the others stopped to read it out (issue 23, point 1).
+It used to ask everybody for every group's log, and the others stopped to read it (issue 23, point
+1).
 """
 
 import os
@@ -14,7 +15,7 @@ from tests.exam.masters.returning import Found, measured
 pytestmark = pytest.mark.cluster
 
 TRIES = 3
-"""Whatever else this machine does makes holes longer, never shorter."""
+"""Other work on this machine makes holes longer, never shorter."""
 DOSES = [(48, 500, 1500), (300, 500, 1500)] if FULL else [(12, 60, 600)]
 CALM_S, AFTER_S = (5.0, 5.0) if FULL else (0.5, 1.0)
 
@@ -23,9 +24,9 @@ CALM_S, AFTER_S = (5.0, 5.0) if FULL else (0.5, 1.0)
 async def test_a_returning_node_stops_nobody(
     tmp_path: Path, groups: int, slots: int, rate: int
 ) -> None:
-    """Twice the usual gap and a tenth of a second: that is the bar of the full dose. The taste
-    shares its machine with other tests, and asks that nothing fails and that the node comes level
-    with the others under the load."""
+    """The full dose allows twice the usual gap and a tenth of a second. The taste shares its
+    machine with other tests: it requires that nothing fails and that the node catches up under the
+    load."""
     found: list[Found] = []
     for attempt in range(TRIES if FULL else 1):
         one, unlimited = await measured(

@@ -1,7 +1,8 @@
-"""A cluster whose nodes are on machines of their own (network namespaces), and who counts for it.
+"""A cluster whose nodes are on machines of their own (network namespaces), with counters and
+watchers.
 
-For programs that live among the machines' clients (`net.clients.entered()`), as tests cannot; those
-run them (`program`).
+For programs that run in the namespace of the machines' clients (`net.clients.entered()`), which
+tests cannot enter; the tests start those programs (`program`).
 """
 
 import json
@@ -39,7 +40,7 @@ from tests.cluster.scenery import (
 LOOK_EVERY_S: Final = 0.2
 PROGRAM_S, PROGRAM_S_FULL = 240.0, 1_500.0
 PLACED_S: Final = 60.0
-"""A node to which steals failed is left alone for half a minute (balancer.judgement)."""
+"""After failed steals a node is muted for half a minute (balancer.judgement)."""
 LONG_S: Final = 10.0
 CONFLICT: Final = Refusal.PLACEMENT_CONFLICT.name.lower()
 Condition = Callable[[ClusterView], bool]
@@ -52,7 +53,7 @@ class Apart:
     net: Network
 
     def prepares(self, from_ns: int, to_ns: int) -> Counter[int]:
-        """How many ballots all nodes began meanwhile, by group."""
+        """How many ballots all nodes have begun since, by group."""
         found: Counter[int] = Counter()
         for node in self.cluster.spec.nodes:
             path = self.cluster.spec.data_dir / PREPARES.format(node.id)
@@ -66,7 +67,7 @@ class Apart:
 async def apart(
     net: Network, directory: Path, *overrides: str, quick: bool = True
 ) -> AsyncIterator[Apart]:
-    """A node on each machine, a topic with a partition in each group, every ballot counted."""
+    """A node on each machine, a topic with a partition in each group, and every ballot counted."""
     spec, _ = plan(directory, groups=GROUPS, fixed_ports=False, hosts=net.addresses)
     nodes = len(spec.nodes)
     settings = (*(QUICK if quick else ()), f"groups.replicas={nodes}", *overrides)
@@ -85,7 +86,7 @@ def create_topic(bootstrap: str, replication: int) -> None:
 
 
 def counting(command: Command) -> Command:
-    """The same node, which writes down every ballot it begins (counting_node.py)."""
+    """The same node, which also writes down every ballot it begins (counting_node.py)."""
 
     def counted(spec: ClusterSpec, node_id: int, overrides: Sequence[str]) -> list[str]:
         words = command(spec, node_id, overrides)
@@ -98,12 +99,12 @@ def counting(command: Command) -> Command:
 
 
 class Watcher:
-    """Who was master of what, again and again."""
+    """Writes down, again and again, which node is master of what."""
 
     def __init__(self, cluster: Launcher) -> None:
         self._cluster = cluster
         self.changes: Counter[int] = Counter()
-        """By group: how often another node than before was its master."""
+        """By group: how often its master was another node than before."""
         self._last: dict[int, int] = {}
 
     async def run(self) -> None:
@@ -124,7 +125,7 @@ def is_master(node: int) -> Callable[[ClusterView], bool]:
 
 
 async def placed(cluster: Launcher, wanted: dict[str, object], ready: Condition) -> ClusterView:
-    """Have the masters where they are wanted; if that takes long, why they are not is told."""
+    """Move the masters where they are wanted; if that takes long, log the reason."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(tell_why, cluster)
         await order(cluster, wanted)
@@ -134,7 +135,7 @@ async def placed(cluster: Launcher, wanted: dict[str, object], ready: Condition)
 
 
 async def order(cluster: Launcher, wanted: dict[str, object]) -> None:
-    """Again where the planner's own plan came first: it has nodes to plan for that are back."""
+    """Order again if the balancer's own plan came first: nodes have come back."""
     with trio.fail_after(PLACED_S):
         while True:
             try:
@@ -146,7 +147,7 @@ async def order(cluster: Launcher, wanted: dict[str, object]) -> None:
 
 
 async def tell_why(cluster: Launcher) -> None:
-    """Again and again what holds it up, until cancelled."""
+    """Print again and again what delays it, until cancelled."""
     while True:
         await trio.sleep(LONG_S)
         for node in cluster.spec.nodes:
@@ -154,14 +155,14 @@ async def tell_why(cluster: Launcher) -> None:
 
 
 async def whys(cluster: Launcher, node: int) -> str:
-    """What a node says of each group, and of the nodes."""
+    """What a node reports about each group and about the nodes."""
     told = await health.call_async(cluster.spec.node(node).http, "GET", "/balancer")
     groups = {one["group"]: (one["master"], one["ideal"], one["why"]) for one in told["groups"]}
     return f"node {node}: {groups}; {told['nodes']}; steals {told['steals'][-8:]}"
 
 
 async def program(module: str, *arguments: str) -> Any:
-    """For the tests: what such a program has found, from its last line."""
+    """For the tests: the findings of such a program, from its last line."""
     skip_without_machines()
     command = [sys.executable, "-m", f"tests.exam.network.{module}", *arguments]
     limit_s = PROGRAM_S_FULL if FULL else PROGRAM_S

@@ -1,7 +1,7 @@
-"""Row R9: three nodes with bad links between them, and clients with good ones.
+"""Row R9: three nodes with bad links between them, and clients with good links.
 
 `python -m tests.exam.network.bad_links DIRECTORY SECONDS RATE TREATMENT...`: each treatment lasts
-so long, under a load, and what was seen is the last line, as JSON. At the end everything is read
+that long, under a load. The last line has the observations, as JSON. At the end everything is read
 and judged.
 """
 
@@ -31,19 +31,19 @@ TREATMENTS: Final = {
 RESET: Final = "reset"
 PAD_BYTES: Final = 1_000
 FITS: Final = 100
-"""Messages a second: 0.8 Mbit to each of two others, over six lines of 1 Mbit."""
+"""Messages a second: 0.8 Mbit to each of the two others, over six lines of 1 Mbit."""
 TOO_MANY: Final = 500
-"""4 Mbit: more than the lines take, when they are slow."""
+"""4 Mbit: more than the lines carry when they are slow."""
 SETTINGS: Final = {"batch.size": 16_384}
-"""As Java's by default. An entry cannot be decided sooner than the line has taken it, and no lease
-renewed meanwhile: librdkafka's batches grow to 1 MB, which is 8 s of 1 Mbit, four leases."""
+"""Java's default. An entry cannot be decided before the line has carried it, and no lease is
+renewed meanwhile. librdkafka's batches grow to 1 MB, which takes 8 s at 1 Mbit: four leases."""
 RESET_EVERY_S: Final = 5.0
 A_FEW: Final = 5
 MINUTE_S: Final = 60.0
 
 
 async def resets(switch: BadSwitch, met: list[int]) -> None:
-    """All links, again and again, until cancelled."""
+    """Reset all links, again and again, until cancelled."""
     while True:
         met.append(await in_thread(switch.reset))
         await trio.sleep(RESET_EVERY_S)

@@ -1,13 +1,13 @@
-"""A switch between machines (benchmarks.machines.network) that treats what nodes send each other
-badly: it delays, loses, throttles, and resets connections.
+"""A switch between machines (benchmarks.machines.network) that treats the nodes' traffic badly: it
+delays, loses, throttles, and resets connections.
 
-The kernel here may have no netem, so the frames are passed on by a program: `python -m
-tests.exam.network.bad_switch PORTS`, inside the switch's namespace. It takes a line of JSON for
-each order and answers with a line. Losses are real ones: it is the kernels' TCP that sends again.
-What clients send and get is passed on as it comes.
+The kernel here may have no netem, so a program passes the frames on: `python -m
+tests.exam.network.bad_switch PORTS`, inside the switch's namespace. It reads each order as a line
+of JSON and answers with a line. Losses are real: the kernels' TCP sends again. Clients' traffic
+passes unchanged.
 
 Each direction between two nodes is a line of its own and keeps its order, as a cable does: a frame
-that is delayed for longer delays those behind it.
+that is delayed for longer delays the frames behind it.
 """
 
 import heapq
@@ -30,7 +30,8 @@ from benchmarks.machines.network import CLIENTS, DEVICE, QUEUE_S, Network
 
 SOL_PACKET: Final = 263
 PACKET_VNET_HDR: Final = 15
-"""Each frame is read with what the kernel still has to do for it (its checksum), and written so."""
+"""Each frame is read with the work that the kernel still has to do for it (its checksum), and is
+written the same way."""
 PACKET_IGNORE_OUTGOING: Final = 23
 ETH_P_ALL: Final = 3
 VNET_BYTES: Final = 10
@@ -42,17 +43,17 @@ ACK, RST, SYN = 0x10, 0x04, 0x02
 FRAME_BYTES_MAX: Final = 70_000
 BROADCAST: Final = b"\xff" * 6
 RESET_S: Final = 1.0
-"""Nodes say something every 200 ms, so every connection they have is met within this time."""
+"""Nodes send something every 200 ms, so this is enough to catch every connection they have."""
 IDLE_S: Final = 1.0
 
 
 @attrs.frozen(kw_only=True)
 class Treatment:
-    """Of each frame from one node to another; by default none."""
+    """What happens to each frame from one node to another; by default nothing."""
 
     delay_ms: float = 0.0
     jitter_ms: float = 0.0
-    """The delay is so much more or less."""
+    """The delay varies by this much in both directions."""
     loss_percent: float = 0.0
     bits_per_s: int = 0
 
@@ -62,14 +63,14 @@ class Line:
     """One direction between two nodes."""
 
     free_at: float = 0.0
-    """When the last frame will have been put on it."""
+    """When the last frame will have entered the line."""
     arrives_at: float = 0.0
-    """When the last frame will have come out of it."""
+    """When the last frame will have left it."""
 
     def arrival(
         self, now: float, size: int, treatment: Treatment, dice: random.Random
     ) -> float | None:
-        """When a frame comes out; None if it does not."""
+        """When a frame arrives; None if it is lost."""
         if dice.random() * 100 < treatment.loss_percent:
             return None
         begins = max(now, self.free_at)
@@ -89,14 +90,14 @@ class Switch:
         self._ports = {number: _port(number) for number in ports}
         self._by_descriptor = {sock.fileno(): number for number, sock in self._ports.items()}
         self._where: dict[bytes, int] = {}
-        """Behind which port an Ethernet address is."""
+        """From an Ethernet address to its port."""
         self._lines: dict[tuple[int, int], Line] = {}
         self._waiting: list[tuple[float, int, int, bytes]] = []
         self._count = 0
         self.treatment = Treatment()
         self.resets_until = 0.0
         self._reset: set[tuple[bytes, bytes]] = set()
-        """The connections that are to go: addresses and ports, as each side has them."""
+        """The connections to reset: addresses and ports, as each side sees them."""
         self._known: set[tuple[bytes, bytes]] = set()
 
     @property
@@ -104,13 +105,13 @@ class Switch:
         return list(self._by_descriptor)
 
     def reset_all(self, now: float) -> int:
-        """Every connection between nodes is reset when something is sent on it."""
+        """Reset every connection between nodes as soon as something is sent on it."""
         self._reset, self._known = self._known, set()
         self.resets_until = now + RESET_S
         return len(self._reset)
 
     def until(self, now: float) -> float:
-        """How long nothing is due."""
+        """How long until something is due."""
         return max(0.0, self._waiting[0][0] - now) if self._waiting else IDLE_S
 
     def deliver(self, now: float) -> None:
@@ -147,7 +148,7 @@ class Switch:
             heapq.heappush(self._waiting, (at, self._count, target, frame))
 
     def _is_reset(self, source: int, target: int, frame: bytes, now: float) -> bool:
-        """Whether the frame is of a connection that goes; both sides are told so."""
+        """Whether the frame belongs to a connection that is reset; if so both sides get a reset."""
         segment = Segment.of(frame)
         if segment is None:
             return False
@@ -164,12 +165,12 @@ class Switch:
         try:
             self._ports[port].send(frame)
         except OSError:
-            return  # a full queue or a machine that is gone: lost, as in any switch
+            return  # a full queue or a machine that is gone: the frame is lost, as in any switch
 
 
 @attrs.frozen
 class Segment:
-    """What of a TCP segment a reset needs."""
+    """The fields of a TCP segment that a reset needs."""
 
     ethernet: bytes
     source: bytes
@@ -195,7 +196,7 @@ class Segment:
         return min(self.source, self.target), max(self.source, self.target)
 
     def reset_ahead(self) -> bytes:
-        """To whom it was sent, in its sender's name."""
+        """A reset for the receiver of the segment, in its sender's name."""
         return _reset(self.ethernet, self.source, self.target, self.seq)
 
     def reset_back(self) -> bytes:
@@ -254,7 +255,7 @@ def main(ports: Sequence[int]) -> None:
         switch.deliver(time.monotonic())
 
 
-# -- for who has a network ------------------------------------------------------------------------
+# -- for tests that have a network ----------------------------------------------------------------
 
 
 @attrs.define
@@ -267,7 +268,7 @@ class BadSwitch:
         self._order(attrs.asdict(treatment))
 
     def reset(self) -> int:
-        """How many connections between nodes there are to be reset."""
+        """How many connections between nodes are still to be reset."""
         return int(self._order("reset"))
 
     def _order(self, order: object) -> str:
@@ -283,7 +284,7 @@ class BadSwitch:
 
 @contextmanager
 def bad_switch(net: Network) -> Iterator[BadSwitch]:
-    """In place of the network's own switch, which passes everything on."""
+    """Replaces the network's own switch, which passes everything on."""
     ports = [*range(1, len(net.machines) + 1), CLIENTS]
     for machine in (*net.machines, net.clients):  # a frame is lost alone, not with forty others
         machine.run("ip", [f"link set {DEVICE} gso_max_segs 1"])

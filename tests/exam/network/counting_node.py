@@ -1,6 +1,6 @@
 """A whole node that writes down every ballot it begins: `... FILE --config ...`.
 
-A line for each: when (monotonic nanoseconds), and of which group.
+One line for each: the time (monotonic nanoseconds) and the group.
 """
 
 import sys

@@ -1,9 +1,9 @@
-"""Three nodes on machines of their own, all masters on one, which is cut off from the other two.
+"""Three nodes on machines of their own; one is master of everything and is cut off from the others.
 
-Every kind of client that is here goes on all the time, and the longest time is told in which one
-had no success. A program of its own, because it lives in another network namespace than the tests:
-`python -m tests.exam.network.cut_off DIRECTORY HOW ROUNDS` prints its findings as JSON in the last
-line.
+Every kind of client that is installed runs all the time; the result is the longest time in which
+one of them had no success. It is a program of its own, because it runs in another network namespace
+than the tests: `python -m tests.exam.network.cut_off DIRECTORY HOW ROUNDS` prints its findings as
+JSON in the last line.
 """
 
 import json
@@ -42,7 +42,7 @@ from tests.cluster.scenery import GROUPS, PARTITIONS, QUICK, TOPIC, everything_h
 from tests.exam.network.cut_off_others import installed
 
 LEASE_S: Final = 2.0
-"""QUICK's."""
+"""As in QUICK."""
 CUT: Final = 1
 """The node that is cut off."""
 OTHERS: Final = (2, 3)
@@ -65,7 +65,7 @@ def _ways(other: int) -> tuple[tuple[int, int], tuple[int, int]]:
 
 @attrs.define
 class Watch:
-    """When each client had a success, by what it is (a partition, mostly)."""
+    """The times of each client's successes, by the client's key (mostly a partition)."""
 
     times: dict[str, list[float]] = attrs.Factory(dict)
     lock: threading.Lock = attrs.Factory(threading.Lock)
@@ -75,7 +75,7 @@ class Watch:
             self.times.setdefault(client, []).append(time.monotonic())
 
     def worst_s(self, began: float, ended: float) -> dict[str, float]:
-        """The longest time without one, until the end where nothing came any more."""
+        """The longest time without a success; it runs to the end if none came any more."""
         found = {}
         with self.lock:
             for client, times in sorted(self.times.items()):
@@ -86,7 +86,7 @@ class Watch:
         return found
 
 
-# -- clients of a thread each ---------------------------------------------------------------------
+# -- clients with a thread each -------------------------------------------------------------------
 
 
 def confluent_producer(bootstrap: str, watch: Watch, stop: threading.Event, acks: str) -> None:

@@ -1,4 +1,4 @@
-"""The other clients of docs/compat.md, for `cut_off.py`: those that are installed."""
+"""The other clients of docs/compat.md for `cut_off.py`, as far as they are installed."""
 
 import asyncio
 import shutil
@@ -38,7 +38,7 @@ def kafka_python_producer(bootstrap: str, watch: Watch, stop: threading.Event) -
 
 
 def kafka_python_consumer(bootstrap: str, watch: Watch, stop: threading.Event) -> None:
-    """Before it goes on at another leader it asks for OffsetForLeaderEpoch."""
+    """It asks for OffsetForLeaderEpoch before it goes on at another leader."""
     import kafka
 
     consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, group_id=None)

@@ -1,8 +1,8 @@
-"""Rows R7 and R8: networks of every shape between nodes, and between them and their clients.
+"""Rows R7 and R8: all shapes of networks between nodes, and between nodes and clients.
 
-`python -m tests.exam.network.shapes DIRECTORY NODES SECONDS SHAPE...`: each shape lasts so long,
-under a load, while every node is asked directly and a client of ours notes its errors. What was
-seen is the last line, as JSON. At the end everything is read and judged.
+`python -m tests.exam.network.shapes DIRECTORY NODES SECONDS SHAPE...`: each shape lasts that long,
+under a load, while every node is asked directly and a client of ours notes its errors. The last
+line has the observations, as JSON. At the end everything is read and judged.
 """
 
 import json
@@ -47,13 +47,13 @@ GIVES_UP_MS: Final = 2_000
 @attrs.frozen
 class Shape:
     cuts: Cuts
-    """(sender, receiver): what is lost."""
+    """(sender, receiver) pairs whose frames are lost."""
     masters_on: int | None = None
-    """All of them, at first; None: even."""
+    """The node that has all masters at first; None: even."""
     lost: tuple[int, ...] = ()
-    """Nodes that have no majority."""
+    """Nodes without a majority."""
     reached: bool = True
-    """Whether clients have a way to the masters, or to those that can be."""
+    """Whether clients can reach the masters, or the nodes that can become masters."""
 
 
 def apart_from(one: set[int], other: set[int]) -> Cuts:
@@ -64,7 +64,7 @@ def apart_from(one: set[int], other: set[int]) -> Cuts:
 
 
 def silent_for_clients(*nodes: int) -> Cuts:
-    """Nothing these nodes say reaches a client: it has neither a connection nor a refusal."""
+    """No packet of these nodes reaches a client: it gets neither a connection nor a refusal."""
     return tuple((node, CLIENTS) for node in nodes)
 
 
@@ -89,12 +89,12 @@ SHAPES: Final = {**OF_THREE, **OF_FIVE}
 
 @attrs.define
 class Asking:
-    """A producer of ours that gives up soon, and what it was told."""
+    """A producer of ours that gives up soon, and the errors it got."""
 
     bootstrap: str
     told: Counter[str] = attrs.Factory(Counter)
     for_ever: list[str] = attrs.Factory(list)
-    """Errors that say: do not try again."""
+    """Errors that are not retriable."""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -170,7 +170,7 @@ class Bench:
         }
 
     async def state_of(self, node: int) -> dict[str, Any]:
-        """Of a node without a majority: it is master of nothing, and has sent clients away."""
+        """A node without a majority: it is master of nothing, and has redirected its clients."""
         address = self.one.cluster.spec.node(node).http
         status = await health.call_async(address, "GET", "/status")
         acting = sum(one["acting"] for one in status["groups"])

@@ -1,4 +1,4 @@
-"""Exam row R9: links between nodes that delay, lose, are slow, or are reset all at once."""
+"""Exam row R9: links between nodes that delay, lose or throttle, or are all reset at once."""
 
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ SECONDS = 60.0 if FULL else 1.0
 
 
 async def test_bad_links_cost_no_master_and_no_message(tmp_path: Path) -> None:
-    """The taste asks that something is acknowledged all the time, and that the history is clean;
-    that masters stay is for a machine that has nothing else to do."""
+    """The taste requires that acknowledgements keep coming and that the history is clean. That
+    masters stay is required only on a machine that does nothing else."""
     place = str(tmp_path / "data")
     for found in await program("bad_links", place, str(SECONDS), str(FITS), *NAMES):
         assert sum(found["acks"]) > 0, found

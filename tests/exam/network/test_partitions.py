@@ -1,7 +1,7 @@
 """Exam rows R7 and R8: the node that is master of everything is cut off from the others.
 
-Clients reach all three nodes all the time, so nothing but what they are told keeps them where
-nobody can serve them (ADR 42). They are others' and ours, with the settings they come with.
+Clients reach all three nodes all the time, so only wrong answers could keep them at a node that
+cannot serve them (ADR 42). The clients are others' and ours, with default settings.
 """
 
 import json
@@ -19,17 +19,17 @@ from tests.exam.network.cut_off import CUT_S, LEASE_S, TASTE_CUT_S
 pytestmark = pytest.mark.cluster
 
 GAP_S = LEASE_S + 2
-"""What the whole dose asks for, on a machine that has nothing else to do."""
+"""The bound of the full dose, on a machine that does nothing else."""
 CUT = CUT_S if FULL else TASTE_CUT_S
 CAPTIVE_S = CUT - 1
-"""A client that stayed where it was has nothing for as long as the cut lasts."""
+"""A client that stays at its node has no success for as long as the cut lasts."""
 ROUNDS = 3 if FULL else 1
 PROGRAM_S = 240.0
 
 
 @pytest.mark.parametrize("how", ["both", "in", "out"] if FULL else ["both"])
 async def test_clients_leave_a_node_that_is_cut_off_and_come_back(tmp_path: Path, how: str) -> None:
-    """Both ways; or it hears nobody, but is heard; or the other way round."""
+    """Cut in both directions; or the node hears nobody but is heard; or the reverse."""
     skip_without_machines()
     program = [sys.executable, "-m", "tests.exam.network.cut_off"]
     run = partial(

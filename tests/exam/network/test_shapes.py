@@ -1,5 +1,7 @@
-"""Exam rows R7 and R8: networks of every shape between nodes, and between them and their clients
-(tests/exam/network/test_partitions.py has clients of all kinds for one of them)."""
+"""Exam rows R7 and R8: all shapes of networks between nodes, and between nodes and clients.
+
+tests/exam/network/test_partitions.py has clients of all kinds for one of these shapes.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from tests.exam.network.shapes import OF_FIVE, OF_THREE, SHAPES
 pytestmark = pytest.mark.cluster
 
 LEASE_MS = 2_000
-"""QUICK's."""
+"""As in QUICK."""
 GAP_MS_MAX = LEASE_MS + 2_000
 PREPARES_PER_S_MAX = 1.0
 SECONDS = 20.0 if FULL else 2.5
@@ -22,7 +24,7 @@ ROUNDS = 3 if FULL else 1
 
 
 async def seen(tmp_path: Path, nodes: int, names: list[str]) -> None:
-    """Each of them is survived; bounds on time and ballots are the full dose's."""
+    """The cluster survives each of them; the full dose also has bounds on time and ballots."""
     place = str(tmp_path / "data")
     for found in await program("shapes", place, str(nodes), str(SECONDS), *names * ROUNDS):
         shape = SHAPES[found["shape"]]
@@ -44,13 +46,14 @@ def in_full(found: dict[str, Any], *, reached: bool) -> None:
 
 
 async def test_three_nodes_and_clients_that_reach_some(tmp_path: Path) -> None:
-    """One way only; a bridge; clients without the master's node, or with no other."""
+    """Cut in one direction; a bridge; clients that reach all but the master's node, or only that
+    one."""
     names = list(OF_THREE) if FULL else ["bridge", "clients away"]
     await seen(tmp_path, 3, names)
 
 
 @pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_five_nodes(tmp_path: Path) -> None:
-    """Cut three to two, masters with the two; each hears its neighbours only; two halves that have
-    one node in common."""
+    """Cut three to two with the masters among the two; each node hears only its neighbours; two
+    halves that share one node."""
     await seen(tmp_path, 5, list(OF_FIVE))

@@ -1,9 +1,8 @@
 """Exam row C1: the wall clock of a running node jumps by five minutes, or to and fro.
 
-Nothing changes: leases live on a clock that only follows the system's slowly
-(runtime/system/clock.py), and so do the timestamps a master gives to records (LogAppendTime). A
-node that *starts* with such a clock is told by its peers that it is wrong, and is master of nothing
-until it is put right.
+Nothing changes: leases use a clock that follows the system's only slowly (runtime/system/clock.py),
+and so do the timestamps that a master gives to records (LogAppendTime). A node that *starts* with a
+wrong clock learns that from its peers and is master of nothing until the clock is corrected.
 """
 
 import random
@@ -47,15 +46,15 @@ HOLD_S = 3.0
 A_FEW = 5
 RATE = 300
 MUTED_S = NODE_MUTE_NS / 1e9
-"""A node is left alone for so long when three steals to it have failed in a row, as can happen if
-it is killed again and again on a busy machine."""
+"""A node is muted for this long after three failed steals in a row, as can happen if it is killed
+again and again on a busy machine."""
 STAMP_ERROR_MS = 1_000
-"""Of a clock that follows the system's by 1 ms a second, for as long as this exam takes."""
+"""The error of a clock that follows the system's by 1 ms a second, for the length of this exam."""
 FAULTS = (str(JUMP_S), str(-JUMP_S), f"strobe {JUMP_S} 0.05", f"strobe {JUMP_S} 0.7")
 
 
 def epochs(view: ClusterView) -> dict[int, tuple[int | None, tuple[int, int]]]:
-    """Who is master of what, under which ballot: nothing of it moves without a reason."""
+    """Which node is master of what, and under which ballot: none of it changes without a reason."""
     return {row.group: (row.master, row.ballot) for row in view.groups}
 
 
@@ -91,7 +90,7 @@ async def test_a_wall_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
 
 
 def timestamps(bootstrap: str) -> dict[int, list[int]]:
-    """Of every message, as the masters have stamped it, by partition in the order of offsets."""
+    """The masters' timestamps of all messages, by partition in the order of offsets."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "stamps"})
     found: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
     try:
@@ -123,7 +122,7 @@ def at_home(view: ClusterView) -> bool:
 async def test_a_node_that_starts_with_a_wrong_clock_is_master_of_nothing(
     tmp_path: Path, jump_s: int
 ) -> None:
-    """And costs the others nothing; with its clock put right it is one of them again."""
+    """It does not disturb the others; with its clock corrected it becomes a master again."""
     victim = 2
     async with hurting(tmp_path) as hurt:
         cluster = hurt.cluster
@@ -158,7 +157,7 @@ def without(view: ClusterView, victim: int) -> bool:
 
 
 def settled(view: ClusterView, victim: int) -> bool:
-    """Nothing is to be moved any more, but to the victim."""
+    """Nothing is left to move, except to the victim."""
     homes = all(row.ideal in (row.master, victim) for row in view.groups)
     return homes and without(view, victim)
 
@@ -169,7 +168,7 @@ def distrusts(view: ClusterView, victim: int) -> bool:
 
 
 async def not_ready(hurt: Hurting, node: int) -> str:
-    """Why it says that it is not."""
+    """The node's own reason for not being ready."""
     http = hurt.cluster.spec.node(node).http
     answer = ""
     with trio.move_on_after(30):

@@ -1,6 +1,7 @@
-"""Exam row R4: a node dies at every point where its state is half done, under load, and comes back.
+"""Exam row R4: a node dies under load at every point where its state is half changed, and comes
+back.
 
-`make test` tries a few points once; `make faults` every point five times.
+`make test` tries a few points once; `make faults` tries every point five times.
 """
 
 import random
@@ -27,12 +28,12 @@ A_FEW = 5
 
 
 async def die_at(hurt: Hurting, producer: SteadyProducer, order: str, victim: int) -> None:
-    """One dose: what has to happen that the point is passed, the death, and the return."""
+    """One dose: cause what leads to the point, then the death and the return."""
     cluster, point = hurt.cluster, order.split()[0]
     other = victim % 3 + 1
     if point in AT_START:
         await cluster.kill(victim)
-        await acknowledged(producer, A_FEW)  # something to catch up with
+        await acknowledged(producer, A_FEW)  # so that there is something to catch up with
         hurt.order(victim, "crash", order)
         await hurt.restart_to_die(victim)
     else:
@@ -44,7 +45,7 @@ async def die_at(hurt: Hurting, producer: SteadyProducer, order: str, victim: in
     await hurt.died(victim)
     if point in AT_ELECTIONS:
         await cluster.restart(other)
-    await acknowledged(producer, A_FEW)  # two of three go on
+    await acknowledged(producer, A_FEW)  # two of three keep serving
     await cluster.restart(victim)
     if point in AT_STEALS:
         await place(hurt, other, {"even": True})
@@ -79,7 +80,7 @@ async def die_at_all(tmp_path: Path, points: Iterable[str], rounds: int) -> None
 
 @pytest.mark.skipif(FULL, reason="every point is tried by itself")
 async def test_a_taste_of_dying(tmp_path: Path) -> None:
-    """With half a record on disk; each of the others in make faults."""
+    """With half a record on disk; make faults has each of the other points."""
     await die_at_all(tmp_path, (TORN,), 1)
 
 

@@ -1,8 +1,8 @@
 """Exam rows R5 and C3: a master stands still, stopped from outside or stalled from within.
 
-While it does, somebody else becomes master of its groups, and a new client, who never knew the old
-one, writes to them. Meanwhile questions wait in the sockets of who stands still. When it wakes, it
-may answer none of them with what it knew (every answer is in the history), and has stepped down.
+Meanwhile another node becomes master of its groups, and a new client, which never knew the old
+master, writes to them. Questions wait in the sockets of the stopped node. When it wakes it must not
+answer any of them from what it knew (every answer is in the history), and it has stepped down.
 """
 
 import random
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.cluster
 SHORT_S_MAX = 1.5
 """Less than a lease (2 s): nobody may become master meanwhile."""
 ASKED = 5
-"""So many questions wait, asked after the newest acknowledgement."""
+"""How many questions wait, all asked after the newest acknowledgement."""
 A_FEW = 5
 RATE = 300
 
@@ -43,7 +43,7 @@ StandStill = Callable[[Hurting, int], AbstractAsyncContextManager[None]]
 
 @asynccontextmanager
 async def stopped(hurt: Hurting, victim: int) -> AsyncIterator[None]:
-    """SIGSTOP and SIGCONT: the kernel goes on filling its sockets."""
+    """SIGSTOP and SIGCONT: meanwhile the kernel goes on filling its sockets."""
     await hurt.cluster.pause(victim)
     yield
     await hurt.cluster.resume(victim)
@@ -59,7 +59,7 @@ async def stalled(hurt: Hurting, victim: int) -> AsyncIterator[None]:
 
 
 def doses(stand_still: StandStill) -> list[tuple[StandStill, float | None]]:
-    """Half of them so long that others take over (None), half of them short."""
+    """Half of them last until others take over (None), half of them are short."""
     dice = random.Random(stand_still.__name__)
     short = [dice.uniform(0.1, SHORT_S_MAX) for _ in range(10)]
     return [(stand_still, seconds) for one in short for seconds in (None, one)]
@@ -105,7 +105,7 @@ async def test_who_stood_still_answers_nothing_stale(
 async def write_to_others(
     hurt: Hurting, victim: int, before: ClusterView, number: int
 ) -> SteadyProducer:
-    """Wait until others are masters of what the victim was, and let a new client write there."""
+    """Wait until other nodes are masters of the victim's groups; then a new client writes there."""
     lost = {row.group for row in before.groups if row.master == victim}
     assert lost
 

@@ -1,6 +1,6 @@
-"""A node dies while a checkpoint, a move of data out of the log, or a peer's state is half done.
+"""A node dies in the middle of a checkpoint, of tiering, or of installing a peer's state.
 
-`make test` tries a few of these points once; `make faults` every one of them.
+`make test` tries a few of these points once; `make faults` tries every one of them.
 """
 
 from collections.abc import Iterable
@@ -59,7 +59,7 @@ async def die_at_all(tmp_path: Path, points: Iterable[str]) -> None:
 
 @pytest.mark.skipif(FULL, reason="every point is tried by itself")
 async def test_a_taste_of_dying_at_upkeep(tmp_path: Path) -> None:
-    """With a peer's state durable and not taken over."""
+    """The peer's state is durable but not yet installed."""
     await die_at_all(tmp_path, ("install.before",))
 
 
