@@ -1,7 +1,7 @@
-"""A headless Chromium, driven by the WebDriver protocol with nothing but the standard library.
+"""A headless Chromium, driven by the WebDriver protocol with only the standard library.
 
-Debian's packages are `chromium` and `chromium-driver`. What the page logged and asked for is kept
-by the browser and read at the end.
+Debian's packages are `chromium` and `chromium-driver`. The browser keeps what the page logged and
+requested; it is read at the end.
 """
 
 import base64
@@ -53,7 +53,7 @@ TABS_MAX = 60
 
 
 class BrowserError(AssertionError):
-    """The browser refused, or what was waited for did not come."""
+    """The browser refused, or the awaited condition did not come true."""
 
 
 class Browser:
@@ -99,7 +99,7 @@ class Browser:
         self._do("url", {"url": url})
 
     def run(self, script: str, *arguments: object) -> Any:
-        """What the body of a function returns in the page."""
+        """The result of a function body that runs in the page."""
         return self._do("execute/sync", {"script": script, "args": list(arguments)})
 
     def until(self, what: str, condition: Callable[[], object]) -> None:
@@ -111,7 +111,7 @@ class Browser:
             time.sleep(0.05)
 
     def shape(self, width: int, height: int, *, dark: bool, calm: bool = False) -> None:
-        """A screen of this size and taste; below 500 px it is a phone."""
+        """A screen of this size and colour scheme; below 500 px it is a phone."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self._cdp("Emulation.setDeviceMetricsOverride", metrics)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -119,7 +119,7 @@ class Browser:
         self._cdp("Emulation.setEmulatedMedia", {"features": [scheme, motion]})
 
     def picture(self, path: Path, *, whole: bool = False) -> None:
-        """What is on the screen, or the whole page, as a PNG."""
+        """The visible part, or the whole page, as a PNG."""
         parameters: dict[str, Any] = {"format": "png"}
         if whole:
             width, height = self.run("return [innerWidth, document.documentElement.scrollHeight]")
@@ -141,7 +141,7 @@ class Browser:
         self._do("actions", {"actions": [{"type": "key", "id": "keys", "actions": strokes}]})
 
     def tab_to(self, selector: str) -> None:
-        """Press Tab until the focus is there, as somebody without a mouse."""
+        """Press Tab until the focus is there, as a user without a mouse does."""
         for _ in range(TABS_MAX):
             self.press("Tab")
             if self.run("return document.activeElement.matches(arguments[0])", selector):
@@ -154,21 +154,21 @@ class Browser:
         )
         return str(text)
 
-    # -- what it has to say -------------------------------------------------------------------
+    # -- what the page reports ----------------------------------------------------------------
 
     def _logged(self, kind: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self._do("se/log", {"type": kind})
         return rows
 
     def complaints(self) -> list[str]:
-        """Errors and warnings of the page: of scripts, policies and requests."""
+        """Errors and warnings of the page: from scripts, policies and requests."""
         for row in self._logged("browser"):
             if row["level"] in ("SEVERE", "WARNING"):
                 self._errors.append(row["message"])
         return self._errors
 
     def origins(self) -> set[str]:
-        """Whom the page has asked for anything."""
+        """The origins that the page has requested anything from."""
         for row in self._logged("performance"):
             message = json.loads(row["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":

@@ -1,4 +1,5 @@
-"""Talking to a node at the wire: for questions no client library asks, or not that patiently."""
+"""A conversation with a node on the wire, for requests that no client library sends, or not that
+patiently."""
 
 import socket
 import struct

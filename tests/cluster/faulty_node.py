@@ -1,10 +1,11 @@
 """A whole node whose disk does what the files of a directory say; everything else is real.
 
-`python -m tests.cluster.faulty_node FAULTS --config ...`: if FAULTS holds a file `eio-fsync`, every
-fdatasync fails, if `eio-write`, every write of a segment; if it holds a file `room`, the data
-directory may have as many bytes as it says; if `slow-sync`, every fdatasync takes so many
-milliseconds longer. What fails is counted: nothing is tried twice. A write that the kernel makes
-durable by itself fails at its end, or at its beginning, or is slow, by the same files.
+`python -m tests.cluster.faulty_node FAULTS --config ...`: while FAULTS has a file `eio-fsync`,
+every fdatasync fails; with `eio-write`, every write of a segment fails. `room` contains the number
+of bytes that the data directory may have; `slow-sync` contains the milliseconds by which every
+fdatasync is slower. Failures are counted: the node must try nothing twice. The same files apply to
+writes that the kernel makes durable by itself: they fail at their end or at their beginning, or are
+slow.
 """
 
 import errno
@@ -26,7 +27,7 @@ fdatasync, fstatvfs, pwritev = os.fdatasync, os.fstatvfs, os.pwritev
 
 
 class Room:
-    """What statvfs would say of a file system that small."""
+    """What statvfs reports for a file system of that size."""
 
     f_frsize = 512
 
@@ -38,7 +39,7 @@ class Room:
 
 
 def fail(fault: str, descriptor: int) -> None:
-    """Where that is ordered, for files of the log, and leave a trace: a line with the time."""
+    """If ordered, fail for files of the log, and leave a trace: a line with the time."""
     if (FAULTS / fault).exists() and is_segment(descriptor):
         with (FAULTS / f"{fault}-met").open("a") as met:
             met.write(f"{time.monotonic_ns()} {os.readlink(f'/proc/self/fd/{descriptor}')}\n")
@@ -72,7 +73,8 @@ def wake(eventfd: int) -> None:
 
 
 class FaultyWrites(KernelWrites):
-    """The kernel says so when a write is durable; who is told to be slow passes that on later."""
+    """The kernel reports that a write is durable; with `slow-sync` the report is passed on
+    later."""
 
     def begin(self, descriptor: int, memory: Any, offset: int, eventfd: int, *more: Any) -> bool:
         fail("eio-write", descriptor)

@@ -1,7 +1,7 @@
-"""What tests with real node processes have in common: a cluster, a load, patience, a judgement.
+"""What tests with real node processes share: a cluster, a load, waiting, and a verdict.
 
-The client is confluent-kafka as anybody would use it. What it was told and what fresh consumers
-then read is written into histories, beside the nodes' directories, and judged by the checker.
+The client is confluent-kafka as anybody would use it. Its answers, and what fresh consumers then
+read, are written into histories beside the nodes' directories, and the checker judges them.
 """
 
 import os
@@ -28,13 +28,13 @@ from history.record import Outcome, Record
 
 T = TypeVar("T")
 FULL = os.environ.get("EXAM") == "full"
-"""`make faults` gives the whole dose, `make test` a taste of it."""
+"""`make faults` runs the full dose, `make test` a taste of it."""
 TOPIC = "orders"
 PARTITIONS = 6
 GROUPS = 6
 STEP_S = 30.0
 READ_S = 180.0
-"""Reading everything may be a lot, on a machine that has other things to do."""
+"""Reading everything may take long on a busy machine."""
 RATE = 1000
 QUICK = (
     "lease.duration_ms=2000",
@@ -44,10 +44,10 @@ QUICK = (
     "balancer.token_ms=2500",
     "balancer.mute_ms=1000",
 )
-"""Shorter waits than by default; the relations between them are the same."""
+"""Shorter times than the defaults, in the same relations to each other."""
 SOON_BACK = {"reconnect.backoff.max.ms": 500}
-"""How long our clients stay away from a node that was down, at most; by default it is 10 s, and
-who has killed that node twice waits for the client and not for the cluster."""
+"""The longest time our clients stay away from a node that was down. The default is 10 s; a test
+that kills a node twice would wait for the client and not for the cluster."""
 
 
 async def in_thread(call: Callable[[], T]) -> T:
@@ -102,7 +102,7 @@ async def load(
     turns: Sequence[int] = (),
     settings: Mapping[str, object] = MappingProxyType({}),
 ) -> AsyncIterator[SteadyProducer]:
-    """A producer that goes on while the body runs; afterwards every message has its answer."""
+    """A producer that runs while the body runs; at the end every message has its answer."""
     with Recorder(cluster.spec.data_dir / f"history-{name}.jsonl") as recorder:
         producer = SteadyProducer(
             bootstrap or cluster.spec.bootstrap,
@@ -128,7 +128,7 @@ async def load(
 
 
 class NotAcknowledged(Exception):
-    """Partitions went without the acknowledgements that a test waited for."""
+    """Partitions did not get the acknowledgements that a test waited for."""
 
 
 async def acknowledged(producer: SteadyProducer, more: int) -> None:
@@ -147,8 +147,9 @@ async def acknowledged(producer: SteadyProducer, more: int) -> None:
 async def judge(
     cluster: Launcher, *producers: SteadyProducer, seen: Iterable[Record] = ()
 ) -> Report:
-    """Two fresh consumers read everything, every replica says what it has applied, and the history
-    of all of them, with what else was `seen`, read back from its files, must be a log's."""
+    """Two fresh consumers read everything, and every replica reports what it has applied. The
+    history of all this and of what else was `seen`, read back from its files, must be that of one
+    log."""
     with Recorder(cluster.spec.data_dir / "history-observed.jsonl") as recorder:
         recorder.ended(seen)
         for name in ("fresh-1", "fresh-2"):
@@ -176,7 +177,7 @@ async def judge(
 
 
 def everybody_is_level(view: ClusterView) -> bool:
-    """Every node that answers is where the others are, in every group: their hashes compare."""
+    """Every node that answers has the others' position in every group, so their hashes compare."""
     applied: dict[int, set[int]] = {}
     for row in view.nodes:
         for group in () if row.status is None else row.status["groups"]:
@@ -189,5 +190,5 @@ def everything_has_a_master(view: ClusterView) -> bool:
 
 
 def spread(view: ClusterView) -> bool:
-    """Every group has a master, and every node is master of something."""
+    """Every group has a master, and every node is master of some group."""
     return everything_has_a_master(view) and min(view.count_by_master().values()) >= 1

@@ -1,8 +1,8 @@
 """A job that writes under tokens, dies, and runs its micro-batches again, in a thread of its own.
 
-With the client that Spark's tasks use, and without Spark. What a micro-batch consists of follows
-from its number; every chunk of it has a record of its own, so that the partitions tell in the end
-what was written twice, never, or in another order.
+It uses the client that Spark's tasks use, without Spark. The content of a micro-batch follows from
+its number. Each chunk has a record of its own, so the partitions show in the end what was written
+twice, never, or in the wrong order.
 """
 
 from collections.abc import AsyncIterator
@@ -26,7 +26,8 @@ from wire.records.write_tokens import Position, token_of, writer_id
 TOPIC: Final = "tables"
 PLACES: Final = [Place(TOPIC, number) for number in range(PARTITIONS)]
 CHUNKS: Final = 7
-"""Of each micro-batch in each partition: more than are remembered by their offsets."""
+"""Chunks of each micro-batch in each partition: more than the broker remembers with their
+offsets."""
 DIES_CHANCE: Final = 0.5
 
 
@@ -35,15 +36,15 @@ class StreamingJob:
         self._settings = ClusterSettings(bootstrap=bootstrap)
         self._chance = Random(7)
         self._offsets: dict[tuple[Place, int, int], int] = {}
-        """Of what was not there before, by partition, micro-batch and chunk."""
+        """The offsets of newly written chunks, by partition, micro-batch and chunk."""
         self.complete = 0
-        """Micro-batches from 0 on that were written as a whole."""
+        """How many micro-batches, from 0 on, were written as a whole."""
         self.shown = self.there = 0
-        """Chunks that were there already, with their offsets and without."""
+        """Chunks that were there already: answered with their offsets, and without."""
         self.stop = False
 
     def run(self, batch: int, chunks: int = CHUNKS) -> None:
-        """Run a micro-batch from its beginning; die after so many chunks."""
+        """Run a micro-batch from its beginning; die after that many chunks."""
         with Cluster(self._settings) as cluster:
             for chunk in range(chunks):
                 data = _chunk(batch, chunk)
@@ -53,7 +54,7 @@ class StreamingJob:
             self.complete = max(self.complete, batch + 1)
 
     def run_on(self) -> None:
-        """One micro-batch after the other, most of them several times, until told to stop."""
+        """One micro-batch after the other, most of them several times, until stopped."""
         while not self.stop:
             dies = self._chance.random() < DIES_CHANCE
             self.run(self.complete, self._chance.randrange(CHUNKS) if dies else CHUNKS)
@@ -71,7 +72,7 @@ class StreamingJob:
             assert self._offsets.setdefault(name, offset) == offset
 
     def check(self) -> None:
-        """Everything is in the log: once, in order, and where we were told."""
+        """Every chunk is in the log once, in order, at the offset that was answered."""
         expected = [
             b"%d/%d" % (batch, chunk) for batch in range(self.complete) for chunk in range(CHUNKS)
         ]
@@ -103,7 +104,7 @@ def _chunk(batch: int, chunk: int) -> bytes:
 
 
 async def new_job(cluster: Launcher) -> StreamingJob:
-    """A job that has not written anything to its topic yet."""
+    """A job that has not yet written anything to its topic."""
     create = partial(workload.create_topic, partitions=PARTITIONS, replication=3)
     await in_thread(partial(create, cluster.spec.bootstrap, TOPIC))
     return StreamingJob(cluster.spec.bootstrap)
@@ -111,7 +112,7 @@ async def new_job(cluster: Launcher) -> StreamingJob:
 
 @asynccontextmanager
 async def streaming(cluster: Launcher) -> AsyncIterator[StreamingJob]:
-    """A job that goes on while the body runs; afterwards what it has written is checked."""
+    """A job that runs while the body runs; at the end its writes are checked."""
     job = await new_job(cluster)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(in_thread, job.run_on)

@@ -1,5 +1,5 @@
-"""A node that was away for longer than its peers' logs reach back, or has lost its disk, comes back
-under load, and nothing that was acknowledged is lost or changed."""
+"""A node was away for longer than its peers' logs reach back, or has lost its disk. It comes back
+under load, and nothing acknowledged is lost or changed."""
 
 import shutil
 from pathlib import Path
@@ -64,7 +64,8 @@ def flip(path: Path) -> None:
 
 @pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_damaged_checkpoints_and_cold_data_come_from_peers(tmp_path: Path) -> None:
-    """A group whose checkpoints are all damaged gets its state; cold data is mended in place."""
+    """A group whose checkpoints are all damaged gets its state; damaged cold data is repaired in
+    place."""
     quick = ("storage.scrub_every_s=1", f"storage.scrub_bytes_per_s={64 * MIB}")
     async with three_nodes(tmp_path, *SHORT_LOG, *quick) as cluster:
         async with load(cluster, "p", rate=RATE, pad_bytes=PAD_BYTES) as producer:

@@ -1,5 +1,5 @@
-"""A compacted topic on real processes: it shrinks on every node, and a consumer that begins at the
-beginning learns the last value of each key, whoever leads and whatever was damaged meanwhile."""
+"""A compacted topic on real processes: it shrinks on every node, and a consumer that reads from the
+beginning gets the last value of each key, with any master and after any damage."""
 
 import random
 from collections.abc import Callable
@@ -30,7 +30,7 @@ WAIT_S = 30.0
 
 @attrs.define
 class Table:
-    """What was written, and what a consumer must make of it."""
+    """What was written, and what a consumer must get from it."""
 
     bootstrap: str
     last: dict[bytes, bytes] = attrs.field(factory=dict)
@@ -39,7 +39,7 @@ class Table:
     refused: list[int] = attrs.field(factory=list)
 
     def write(self, count: int) -> None:
-        """Through every codec; a tenth of it are tombstones."""
+        """With every codec; a tenth of the records are tombstones."""
         for codec in CODECS:
             producer = Producer(
                 {"bootstrap.servers": self.bootstrap, "compression.type": codec, "linger.ms": 20}
@@ -72,7 +72,7 @@ class Table:
         return known
 
     def read(self) -> int:
-        """As a consumer who begins at the beginning: how many records are left."""
+        """Read from the beginning; returns how many records are left."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "reader"})
         assert consumer.get_watermark_offsets(TABLE, WAIT_S) == (0, self.written)
         consumer.assign([TopicPartition(TABLE.topic, TABLE.partition, 0)])
@@ -93,13 +93,13 @@ class Table:
 
 
 def has_settled(view: ClusterView) -> bool:
-    """Much of it has left the log, on every node."""
+    """Every node has tiered much of the topic."""
     found = [storage_of(view, node.spec.id) for node in view.nodes]
     return all(one and one["settled_bytes"] > 6 * MIB for one in found)
 
 
 def is_small(view: ClusterView) -> bool:
-    """What has left the log takes little, on every node."""
+    """The cold data of every node is small."""
     found = [storage_of(view, node.spec.id) for node in view.nodes]
     return all(one and 0 < one["cold_bytes"] < 3 * MIB for one in found)
 
@@ -110,7 +110,7 @@ def is_mended(view: ClusterView, node: int) -> bool:
 
 
 def damage(directory: Path) -> None:
-    """In the middle of what was compacted: the largest file but the one that is written to."""
+    """In the middle of the compacted data: in the largest file except the one being written."""
     files = sorted(directory.glob("cold-*.seg"))[:-1]
     largest = max(files, key=lambda file: file.stat().st_size)
     data = bytearray(largest.read_bytes())

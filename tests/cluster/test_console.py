@@ -1,6 +1,6 @@
-"""The console as somebody meets it: a real browser, three real nodes, a Kafka client's load.
+"""The console as users see it: a real browser, three real nodes, and a Kafka client's load.
 
-With CONSOLE_PICTURES=FOLDER the pictures of the pages are kept there, to be looked at.
+With CONSOLE_PICTURES=FOLDER, pictures of the pages are kept there to look at.
 """
 
 import os
@@ -47,7 +47,7 @@ for (const one of document.querySelectorAll("#map .group")) {
 }
 return masters;
 """
-"""What the map says to who cannot see it ..."""
+"""The masters as the map tells them to users who cannot see it ..."""
 FILLED = """
 const filled = {};
 for (const one of document.querySelectorAll("#map .group")) {
@@ -56,7 +56,7 @@ for (const one of document.querySelectorAll("#map .group")) {
 }
 return filled;
 """
-"""... and to who can."""
+"""... and as it draws them for those who can."""
 TOO_WIDE = "return document.documentElement.scrollWidth - innerWidth"
 UNNAMED = """
 return [...document.querySelectorAll("button, input, select, [role=img]")]
@@ -82,7 +82,8 @@ def _json(masters: dict[int, int | None]) -> dict[str, int | None]:
 
 
 async def pictures(page: Browser, tmp_path: Path, name: str) -> None:
-    """Every shape in both schemes: nothing sticks out, and everything has a name."""
+    """All screen shapes in both schemes: nothing overflows, and everything has an accessible
+    name."""
     folder = Path(os.environ.get("CONSOLE_PICTURES", tmp_path))
     for shape, size in SHAPES.items():
         for scheme in ("light", "dark"):
@@ -98,7 +99,7 @@ async def pictures(page: Browser, tmp_path: Path, name: str) -> None:
 
 
 def commit(bootstrap: str) -> None:
-    """A consumer group with a name that is markup has read a little."""
+    """A consumer group whose name is markup has committed an offset."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": HOSTILE})
     until = time.monotonic() + STEP_S
     while True:
@@ -113,12 +114,12 @@ def commit(bootstrap: str) -> None:
 
 
 async def test_the_map_shows_the_masters_live_and_moves_one_by_keyboard(tmp_path: Path) -> None:
-    """What somebody sees who opens the page of node 1, and does with it; then a node dies."""
+    """What a user sees and does on the page of node 1; then a node dies."""
     with browser(tmp_path) as page:
         async with three_nodes(tmp_path) as cluster, load(cluster, "console", rate=300) as producer:
             await in_thread(partial(commit, cluster.spec.bootstrap))
             origin = f"http://{cluster.spec.node(1).http}"
-            await in_thread(partial(page.open, f"{origin}/"))  # which leads to /console/
+            await in_thread(partial(page.open, f"{origin}/"))  # which redirects to /console/
             view = await until(cluster, lambda view: view.all_at_ideal, "masters are even")
             await sees(page, "the masters", view.masters())
             await acknowledged(producer, 10)
@@ -161,7 +162,7 @@ async def test_the_map_shows_the_masters_live_and_moves_one_by_keyboard(tmp_path
 
 
 async def tables(page: Browser) -> None:
-    """Topics and consumer groups with their lag; a row opens; a hostile name is only a name."""
+    """Topics, and consumer groups with their lag; a row opens; a hostile name stays plain text."""
 
     def text(selector: str) -> str:
         return str(page.run("return document.querySelector(arguments[0])?.innerText", selector))
@@ -186,7 +187,7 @@ async def tables(page: Browser) -> None:
 
 
 async def move_by_keyboard(page: Browser) -> int:
-    """Without a mouse: to the map, along it, into a group, and away again; then for good."""
+    """Without a mouse: to the map, along it, into a group and back; then the move itself."""
 
     def steps() -> int:
         page.tab_to("#map .group")

@@ -1,4 +1,4 @@
-"""The group coordinator as a process that is stopped and goes on: nobody loses a place by that."""
+"""A group coordinator that was stopped and continues: no member loses its place."""
 
 import time
 from functools import partial
@@ -33,8 +33,8 @@ NOT_NOW = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 class PatientMember:
-    """Unlike the client libraries it does not take the silence of its coordinator for its own end,
-    so that what it is told afterwards is the coordinator's judgement alone."""
+    """Unlike client libraries, it does not give up when its coordinator is silent. So every answer
+    it gets afterwards is the coordinator's own judgement."""
 
     def __init__(self, address: Address) -> None:
         self._conversation = Conversation(address)
@@ -64,7 +64,7 @@ class PatientMember:
         return bytes(answer.assignment)
 
     def beat(self) -> ErrorCode:
-        """What the coordinator says when it is one again."""
+        """The coordinator's answer when it is one again."""
         deadline = time.monotonic() + STEP_S
         while time.monotonic() < deadline:
             request = HeartbeatRequest("g", self.generation, self.member_id)
@@ -79,7 +79,7 @@ class PatientMember:
 
 
 def shared(members: list[PatientMember], joined: list[JoinGroupResponse]) -> list[bytes]:
-    """The leader gives each member its own id; what each is given."""
+    """The leader assigns each member its own id; returns what each member gets."""
     parts = {one.member_id: one.member_id.encode() for one in members}
     leader = joined[0].leader
     first_the_leader = sorted(members, key=lambda member: member.member_id != leader)
@@ -91,12 +91,13 @@ def shared(members: list[PatientMember], joined: list[JoinGroupResponse]) -> lis
 async def test_D4_a_coordinator_that_was_stopped_evicts_nobody(
     tmp_path: Path, lease_ms: int
 ) -> None:
-    """SIGSTOP for longer than a session. Whether its lease has lapsed meanwhile or not, it wakes
-    up with members it has not heard of for all that time, and takes the silence for its own."""
+    """SIGSTOP for longer than a session timeout. Whether or not its lease has expired, it wakes up
+    with members it has not heard from all that time, and must not count its own silence against
+    them."""
     settings = (
         f"lease.duration_ms={lease_ms}",
         f"lease.renew_every_ms={lease_ms // 3}",
-        "broker.group_initial_rebalance_delay_ms=1000",  # so that all make up one generation
+        "broker.group_initial_rebalance_delay_ms=1000",  # so that all are in one generation
     )
     spec, _ = plan(tmp_path / "data", node_count=1, groups=GROUPS, fixed_ports=False)
     async with launch(spec, overrides=settings) as cluster:

@@ -1,4 +1,4 @@
-"""Kafka's own administration of leaders, with two unmodified clients, on real nodes."""
+"""Kafka's own administration of leaders on real nodes, with two unmodified clients."""
 
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.cluster.scenery import PARTITIONS, TOPIC, in_thread, three_nodes, unt
 from wire.error_codes import ErrorCode
 
 pytestmark = pytest.mark.cluster
-kafka: Any = pytest.importorskip("kafka")  # which lets its import's warnings pass, too
+kafka: Any = pytest.importorskip("kafka")  # which also lets its import's warnings pass
 
 WAIT_S = 15.0
 
@@ -34,7 +34,7 @@ def preferred(client: admin.AdminClient) -> dict[int, int]:
 
 
 def elect(client: admin.AdminClient, partition: int) -> int | None:
-    """The error's code, None if there was none."""
+    """The error's code, or None."""
     places = [TopicPartition(TOPIC, partition)]
     done = client.elect_leaders(ElectionType.PREFERRED, places)
     (error,) = done.result(WAIT_S).values()
@@ -47,7 +47,7 @@ async def post(cluster: Launcher, path: str, body: object) -> Any:
 
 
 async def shows_the_truth(cluster: Launcher, client: admin.AdminClient) -> None:
-    """Leaders are the masters, the preferred replica is the ideal one, the nodes are all there."""
+    """Leaders are the masters, preferred replicas are the ideal nodes, and all nodes are listed."""
     view = await until(cluster, is_even, "masters are even at the start")
     future = await in_thread(partial(client.describe_cluster, request_timeout=WAIT_S))
     told = await in_thread(partial(future.result, WAIT_S))
@@ -62,7 +62,8 @@ async def shows_the_truth(cluster: Launcher, client: admin.AdminClient) -> None:
 
 
 async def elects(cluster: Launcher, client: admin.AdminClient) -> None:
-    """A group is sent home by Kafka's tool; where it may not go, or is already, that is said."""
+    """Kafka's tool sends a group to its ideal node. If that is impossible or already done, the
+    answer says so."""
     before = await in_thread(partial(leaders, client))
     assert await in_thread(partial(elect, client, 0)) == KafkaError.ELECTION_NOT_NEEDED
     target = 1 + before[0] % 3
@@ -80,7 +81,8 @@ async def elects(cluster: Launcher, client: admin.AdminClient) -> None:
 
 
 async def reassigns(cluster: Launcher) -> None:
-    """With kafka-python, which knows these requests; other nodes are refused by name."""
+    """With kafka-python, which knows these requests; nodes outside the replica set are refused by
+    name."""
     view = await status.collect(cluster.spec, cluster.now())
     target = 1 + (view.masters()[1] or 0) % 3
     others = [node for node in (1, 2, 3) if node != target]
@@ -109,7 +111,7 @@ async def reassigns(cluster: Launcher) -> None:
 
 
 async def test_kafkas_administration_steers_the_balancer(tmp_path: Path) -> None:
-    """Three stories on one cluster, each beginning and ending with even masters."""
+    """Three stories on one cluster; masters are even before and after each."""
     async with three_nodes(tmp_path) as cluster:
         client = admin.AdminClient({"bootstrap.servers": cluster.spec.bootstrap})
         await shows_the_truth(cluster, client)
@@ -118,7 +120,7 @@ async def test_kafkas_administration_steers_the_balancer(tmp_path: Path) -> None
 
 
 def test_a_rolling_restart_needs_all_nodes(tmp_path: Path) -> None:
-    """With a node down already, taking another one away would stop the cluster: refused."""
+    """If one node is down, taking another one down would stop the cluster: it is refused."""
     spec, _ = plan(tmp_path / "data", node_count=3, groups=3, fixed_ports=False)
     nodes = {node.id: NodeNow(NodeState.RUNNING, 1) for node in spec.nodes}
     nodes[2] = NodeNow(NodeState.KILLED, 1)

@@ -1,7 +1,8 @@
-"""What a node has answered for, every other node knows: real processes, asked at once, at the wire.
+"""What one node has acknowledged, every other node knows at once: real processes, asked on the
+wire.
 
-Who creates a topic with an administration client and subscribes to it with a consumer has two
-clients, each with a node of its own.
+A user who creates a topic with an administration client and subscribes with a consumer has two
+clients, each connected to a node of its own.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -34,7 +35,7 @@ TOPICS = 30
 TIMEOUT_MS = 10_000
 PAUSE_S = 0.002
 ENOUGH = 20
-"""Answers that know the topic: then the node has learned what there is."""
+"""How many answers must know the topic: then the node has learned what exists."""
 
 
 @contextmanager
@@ -64,7 +65,7 @@ def grow(talk: Conversation, name: str) -> ErrorCode:
 
 
 def changes_and_looks(spec: ClusterSpec) -> str:
-    """How often another node did not know of what was just answered, and how long that took."""
+    """How often another node did not know what was just acknowledged, and for how long."""
     unknown, small, took_ms = 0, 0, []
     with conversations(spec) as talks:
         for number, talk in zip(range(TOPICS), cycle(talks), strict=False):
@@ -87,7 +88,7 @@ async def test_a_topic_that_was_created_is_unknown_nowhere(tmp_path: Path) -> No
 
 
 class Listener:
-    """Asks one node for a topic that there is, all the time, from before it can answer."""
+    """Asks one node for an existing topic all the time, from before the node can answer."""
 
     def __init__(self, address: Address, name: str) -> None:
         self._address, self._name = address, name
@@ -146,8 +147,8 @@ async def test_a_node_that_missed_a_topic_while_it_was_down_denies_it_to_nobody(
 
 
 async def test_a_node_that_has_nothing_yet_denies_no_topic(tmp_path: Path) -> None:
-    """An empty disk in the place of one that is gone. librdkafka's consumers end where such a node
-    says that there is none."""
+    """An empty disk replaces a lost one. librdkafka's consumers stop if such a node answers that
+    the topic does not exist."""
     async with three_nodes(tmp_path) as cluster:
         node = cluster.spec.node(3)
         await cluster.kill(3)

@@ -38,7 +38,7 @@ from tests.exam.hurting import ONLY_IN_FULL
 
 pytestmark = pytest.mark.cluster
 READ_ALONG = 60_000 if FULL else 12_000
-"""Messages a consumer group reads while nodes come and go."""
+"""Messages that a consumer group reads while nodes come and go."""
 
 
 @asynccontextmanager
@@ -53,7 +53,7 @@ async def nodes_of(tmp_path: Path, count: int, *overrides: str) -> AsyncIterator
 
 
 def hosts(view: ClusterView) -> dict[int, list[int]]:
-    """Which nodes have each group, as they say themselves."""
+    """The nodes of each group, by their own reports."""
     found: dict[int, list[int]] = {}
     for row in view.nodes:
         for group in () if row.status is None else row.status["groups"]:
@@ -62,7 +62,7 @@ def hosts(view: ClusterView) -> dict[int, list[int]]:
 
 
 async def test_five_nodes_keep_three_copies(tmp_path: Path) -> None:
-    """Groups live on three of five nodes, and any node tells any client where; one may die."""
+    """Groups live on three of five nodes, any node tells any client where, and one node may die."""
     async with nodes_of(tmp_path, 5) as cluster:
         five = [NodeId(node.id) for node in cluster.spec.nodes]
         wanted = {
@@ -104,13 +104,13 @@ def members_of(view: ClusterView) -> dict[int, list[int]]:
 
 
 def even(view: ClusterView) -> bool:
-    """Masters are where they belong, and no node has two more of them than another."""
+    """Masters are on their ideal nodes, and no node has two more of them than another."""
     counts = view.count_by_master().values()
     return view.all_at_ideal and max(counts) - min(counts) <= 1
 
 
 async def evenkeel(cluster: Launcher, *words: str) -> str:
-    """The command line, as in another terminal: its exit code is 0, its lines fit a terminal."""
+    """The command line as in another terminal: it exits with 0, and its lines fit a terminal."""
     said = io.StringIO()
 
     def run() -> int:
@@ -126,9 +126,9 @@ async def evenkeel(cluster: Launcher, *words: str) -> str:
 
 @pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_three_nodes_become_five_and_three_again_under_load(tmp_path: Path) -> None:
-    """Nodes are added and removed, a founder among them, while a producer and a consumer group go
-    on, and one is killed in the middle. Nothing is lost, and every group has its three copies. The
-    logs are short: who comes gets checkpoints and data from a member."""
+    """Nodes, a founder among them, are added and removed while a producer and a consumer group run,
+    and one is killed in the middle. Nothing is lost, and every group has its three copies. The logs
+    are short: a new node gets checkpoints and data from a member."""
     async with nodes_of(tmp_path, 3, *SHORT_LOG) as cluster:
         seen: list[Record] = []
         async with load(cluster, "p", pad_bytes=2000) as producer, group_of(cluster, seen):
@@ -163,8 +163,8 @@ async def test_three_nodes_become_five_and_three_again_under_load(tmp_path: Path
 
 
 async def test_a_cluster_that_began_with_one_node_knows_the_others_again(tmp_path: Path) -> None:
-    """The first node has no other in its configuration. A node that was added is killed, and what
-    it has on its disk is its own, says the first one; else it would wait for that for ever."""
+    """The first node's configuration names no other node. It confirms to an added node that was
+    killed that the disk is its own; without that the added node would wait for ever."""
     spec, _ = plan(tmp_path / "data", node_count=1, groups=GROUPS, fixed_ports=False)
     async with launch(spec, overrides=QUICK) as cluster:
         await cluster.start_all()
@@ -180,7 +180,7 @@ async def test_a_cluster_that_began_with_one_node_knows_the_others_again(tmp_pat
 
 @asynccontextmanager
 async def group_of(cluster: Launcher, seen: list[Record]) -> AsyncIterator[None]:
-    """A consumer group that reads so much while the body runs, and commits."""
+    """A consumer group that reads that many messages while the body runs, and commits."""
     read = partial(
         workload.read_as_group,
         cluster.spec.bootstrap,
@@ -200,8 +200,8 @@ async def group_of(cluster: Launcher, seen: list[Record]) -> AsyncIterator[None]
 
 @pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_an_empty_disk_takes_the_place_of_a_lost_one(tmp_path: Path) -> None:
-    """`node replace`: the same number, nothing on its disk; it learns all and its votes count: the
-    cluster goes on when another node dies."""
+    """`node replace`: the same id with an empty disk. The node learns everything and its votes
+    count: the cluster survives the death of another node."""
     async with nodes_of(tmp_path, 3) as cluster:
         async with load(cluster, "p") as producer:
             await acknowledged(producer, 30)

@@ -1,4 +1,4 @@
-"""A node that stays away is replaced, on real processes; back again, it gets its share."""
+"""On real processes, a node that stays away is replaced; when it is back, it gets its share."""
 
 from collections import Counter
 from functools import partial
@@ -36,7 +36,7 @@ IMPATIENT = [*QUICK, "balancer.dead_after_ms=1000", "balancer.replace_after_s=2"
 
 
 async def balancer(cluster: Launcher) -> dict[str, Any]:
-    """What `evenkeel balance show --json` says."""
+    """The output of `evenkeel balance show --json`."""
     shown: dict[str, Any] = await in_thread(
         partial(ask_any, cluster.spec, cluster.now(), "GET", "/balancer")
     )
@@ -44,7 +44,7 @@ async def balancer(cluster: Launcher) -> dict[str, Any]:
 
 
 def replicas(view: ClusterView) -> Counter[int]:
-    """How many groups each node is a member of, as the groups' masters say; group 0 left out."""
+    """How many groups each node is a member of, by the masters' reports; without group 0."""
     found: Counter[int] = Counter()
     for row in view.nodes:
         for group in () if row.status is None else row.status["groups"]:
@@ -54,8 +54,8 @@ def replicas(view: ClusterView) -> Counter[int]:
 
 
 def level(view: ClusterView, nodes: tuple[int, ...]) -> bool:
-    """Every group has three members, among these nodes alone, and none has two more than another;
-    so with masters."""
+    """Every group has three members, all of them among these nodes. No node has two more groups, or
+    two more masters, than another."""
     has, masters = replicas(view), view.count_by_master()
     if has.total() != 3 * GROUPS or not set(has) <= set(nodes) or not view.all_at_ideal:
         return False
@@ -69,7 +69,8 @@ def level(view: ClusterView, nodes: tuple[int, ...]) -> bool:
 async def test_what_a_lost_node_had_goes_to_the_others_and_comes_back_with_it(
     tmp_path: Path,
 ) -> None:
-    """Under load, and nothing acknowledged is lost; the history says why, and nobody had to ask."""
+    """Under load, without loss of anything acknowledged. The history gives the reason, and no
+    operator is needed."""
     spec, _ = plan(tmp_path / "data", node_count=4, groups=GROUPS, fixed_ports=False)
     async with launch(spec, overrides=IMPATIENT) as cluster:
         await cluster.start_all()
@@ -97,7 +98,7 @@ async def test_what_a_lost_node_had_goes_to_the_others_and_comes_back_with_it(
             await until(cluster, partial(level, nodes=(1, 2, 3, 4)), "four nodes are even again")
             await acknowledged(producer, 30)
         with trio.fail_after(STEP_S):
-            # The last members are being noted. ASYNC110: it is another process that is waited for.
+            # The last members are being noted. ASYNC110: the wait is for another process.
             while (await balancer(cluster))["replica_moves"]:  # noqa: ASYNC110
                 await trio.sleep(POLL_S)
         await judge(cluster, producer)

@@ -1,4 +1,5 @@
-"""Records go from under a consumer of a common client, which begins again where it was told to."""
+"""Retention removes records under a common client's consumer, which resets as it is configured
+to."""
 
 import time
 from functools import partial
@@ -32,7 +33,7 @@ def setting(admin: AdminClient, topic: str, name: str, value: str) -> None:
 
 
 def described(admin: AdminClient, topic: str, name: str) -> tuple[str, bool]:
-    """Value, and whether it is a default."""
+    """The value, and whether it is a default."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
     (done,) = admin.describe_configs([resource]).values()
     entry = done.result(WAIT_S)[name]
@@ -62,7 +63,7 @@ def story(bootstrap: str) -> None:
         producer.flush(WAIT_S)
 
     def reader(reset: str) -> Consumer:
-        """Someone who had read as far as offset 2."""
+        """A consumer that has read up to offset 2."""
         settings = {"bootstrap.servers": bootstrap, "group.id": reset, "auto.offset.reset": reset}
         one = Consumer(settings)
         one.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
@@ -91,7 +92,8 @@ def story(bootstrap: str) -> None:
 
 
 def first_new(consumer: Consumer, producer: Producer) -> Message:
-    """What one who reads from the end gets first; nobody can say when it has found the end."""
+    """The first message a consumer gets that reads from the end; it cannot say when it has reached
+    it."""
     end = time.monotonic() + WAIT_S
     while time.monotonic() < end:
         producer.produce("aging", "new", partition=0)

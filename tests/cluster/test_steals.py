@@ -1,4 +1,4 @@
-"""Steals between real processes, under fire and under real consumers (exam row R12)."""
+"""Steals between real processes, with failures and with real consumers (exam row R12)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -46,7 +46,7 @@ def all_home(view: ClusterView) -> bool:
 
 
 async def steals_begin(cluster: Launcher, via: int, target: int) -> None:
-    """Order all masters to one node, and wait until the first has come."""
+    """Order all masters to one node, and wait until the first has moved."""
     before = (await status.collect(cluster.spec, cluster.now())).count_by_master()[target]
     await place(cluster, via, {"all_on": target})
     await until(
@@ -57,8 +57,8 @@ async def steals_begin(cluster: Launcher, via: int, target: int) -> None:
 
 
 async def test_R12_kills_and_pauses_while_steals_run(tmp_path: Path) -> None:
-    """The thief is killed, then the one stolen from is stopped for longer than a lease, then that
-    one is killed: nothing is lost or doubled, and in the end all masters are where they belong."""
+    """The thief is killed; then the node it steals from is stopped for longer than a lease, then
+    killed. Nothing is lost or doubled, and in the end all masters are on their ideal nodes."""
     async with three_nodes(tmp_path) as cluster:
         async with load(cluster, "p", rate=500) as producer:
             await acknowledged(producer, 20)
@@ -79,7 +79,7 @@ async def test_R12_kills_and_pauses_while_steals_run(tmp_path: Path) -> None:
 
             await place(cluster, 3, {"even": True})
             await cluster.pause(1)
-            await until(  # its clients wait for it as long as they can: there is nothing to count
+            await until(  # its clients retry as long as they can: there is nothing to count
                 cluster,
                 lambda view: all(row.master not in (None, 1) for row in view.groups),
                 "the groups of the paused node have masters",
@@ -101,7 +101,7 @@ async def test_R12_kills_and_pauses_while_steals_run(tmp_path: Path) -> None:
 
 
 class Member:
-    """A member of a consumer group, as anybody would write it; runs in a thread."""
+    """An ordinary member of a consumer group; runs in a thread."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self.assigned: list[list[int]] = []
@@ -158,10 +158,10 @@ def knows_the_topic(address: Address) -> bool:
 
 
 async def test_consumer_groups_go_on_through_steals_without_a_rebalance(tmp_path: Path) -> None:
-    """Every group moves, the one that keeps the consumer group's offsets among them: members,
-    generation and shares stay, commits go on, and every message is read once."""
+    """Every group moves, including the one that stores the consumer group's offsets. Members,
+    generation and assignment stay, commits go on, and every message is read once."""
     async with three_nodes(tmp_path) as cluster:
-        for node in cluster.spec.nodes:  # who asks one that has not heard of it is told so
+        for node in cluster.spec.nodes:  # a node that has not heard of the topic yet says so
             await wait_for(partial(knows_the_topic, node.kafka), f"node {node.id} knows {TOPIC}")
         members = [Member(cluster.spec.bootstrap, f"m{number}") for number in (1, 2)]
         async with trio.open_nursery() as nursery:
@@ -208,7 +208,7 @@ def committed_offsets(bootstrap: str) -> list[int]:
 
 
 class Reader:
-    """A consumer of one partition that can be asked for its progress, at the wire."""
+    """A consumer of one partition that can be asked for its progress, on the wire."""
 
     def __init__(self, address: Address) -> None:
         self.conversation = Conversation(address)
@@ -219,7 +219,7 @@ class Reader:
         self.leaders = {one.partition_index: one.leader_id for one in metadata.topics[0].partitions}
 
     def fetch(self, partition: int, *, reported: int, wait_ms: int = 20_000) -> Any:
-        """Park at the end of an empty partition; the answer for it."""
+        """Wait in a delayed fetch at the end of an empty partition; returns the answer."""
         wanted = FetchPartition(partition, fetch_offset=0, partition_max_bytes=1 << 20)
         request = FetchRequest(
             max_wait_ms=wait_ms,
@@ -231,7 +231,7 @@ class Reader:
 
 
 async def test_E12_a_parked_consumer_is_asked_and_waited_for(tmp_path: Path) -> None:
-    """Over real sockets: its fetch comes back at once with the question, the master waits for the
+    """Over real sockets: its fetch returns at once with the question, the master waits for the
     answer in the next fetch, and only then the group moves."""
     patient = "balancer.progress_wait_ms=8000"
     async with three_nodes(tmp_path, patient) as cluster:
@@ -266,8 +266,8 @@ async def test_E12_a_parked_consumer_is_asked_and_waited_for(tmp_path: Path) -> 
 
 
 async def group_of(cluster: Launcher, view: ClusterView, partition: int) -> int:
-    """Partitions are given to groups in order, so an empty cluster has partition i in group i + 1:
-    that group's master is who the client was told is the partition's leader."""
+    """Partitions are assigned to groups in order, so in an empty cluster partition i is in group i
+    + 1. The client learns that group's master as the partition's leader."""
     fresh = await status.collect(cluster.spec, cluster.now())
     assert fresh.masters() == view.masters()
     assert fresh.masters()[partition + 1] == 1

@@ -1,6 +1,6 @@
-"""Disks that fail, forget, lie and run full below three real nodes; a real client, no lost message.
+"""Disks that fail, forget, lie and run full under three real nodes; a real client loses no message.
 
-The client of every test goes on while the disk is hurt, and what it was told is held against what
+The client of each test continues while the disk is damaged. Its answers are compared with what
 fresh consumers read in the end, from the very node whose disk it was.
 """
 
@@ -48,19 +48,19 @@ RATE = 300
 FORGETFUL = "directory is not the one the peers know"
 FAILURES = 20 if FULL else 2
 ENDS_S_MAX = 5.0
-"""A second on a machine that does nothing else."""
+"""It takes about a second on an idle machine."""
 MIB = 1 << 20
 SMALL = (
     f"storage.segment_bytes={4 * MIB}",
     f"storage.low_water_bytes={8 * MIB}",
     f"storage.reserve_bytes={4 * MIB}",
-    "limits.tail_bytes=65536",  # nearly all reads are reads of the disk
+    "limits.tail_bytes=65536",  # nearly all reads come from the disk
 )
 
 
 @attrs.define
 class Disks:
-    """A running cluster, and what can be done to its disks."""
+    """A running cluster, and the failures its disks can be given."""
 
     cluster: Launcher
     faults: Path
@@ -77,7 +77,7 @@ class Disks:
         (self.faults / str(node) / name).unlink()
 
     def said(self, event: str, node: int = VICTIM) -> int:
-        """How often."""
+        """How often the node has logged it."""
         lines = self.cluster.spec.log_path(node).read_text().splitlines()
         return sum(json.loads(line)["event"] == event for line in lines if line.startswith("{"))
 
@@ -112,7 +112,7 @@ class Disks:
         )
 
     async def repaired(self) -> None:
-        """The victim has everything again, and votes in all groups."""
+        """The victim has all its data again and votes in all groups."""
         await self.until("evenkeel_entries_missing", lambda value: value == 0)
         await self.until("evenkeel_groups_non_voting", lambda value: value == 0)
 
@@ -125,7 +125,7 @@ async def disks(tmp_path: Path, *overrides: str) -> AsyncIterator[Disks]:
 
 
 def flip(directory: Path, value: str) -> None:
-    """One bit of the record batch in which this message was sent, wherever it lies."""
+    """Flip one bit of the record batch that carried this message, wherever it is."""
     for path in sorted(directory.glob("segment-*.wal")):
         at = path.read_bytes().find(value.encode())
         if at >= 0:
@@ -187,8 +187,8 @@ def restore(directory: Path, copy: Path) -> None:
 
 @pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_a_node_does_not_vote_with_amnesia(tmp_path: Path) -> None:
-    """Its directory is emptied, then it is an old copy: each time it learns from the others, and
-    only then votes."""
+    """Its directory is emptied, then replaced by an old copy: each time it votes only after it has
+    learned from the others."""
     async with disks(tmp_path) as world:
         async with world.load() as producer:
             for times, harm in enumerate((empty, restore)):
@@ -210,7 +210,7 @@ async def test_a_node_does_not_vote_with_amnesia(tmp_path: Path) -> None:
 
 
 async def votes_decide(world: Disks, producer: SteadyProducer) -> None:
-    """With another node dead nothing is chosen without the victim's vote."""
+    """With another node dead, nothing is chosen without the victim's vote."""
     await world.repaired()
     await world.cluster.kill(1)
     await until(
@@ -223,7 +223,7 @@ async def votes_decide(world: Disks, producer: SteadyProducer) -> None:
 
 
 async def test_a_failed_write_or_fsync_ends_the_node_at_once(tmp_path: Path) -> None:
-    """With 74, and no second try; the others go on, and a restart repairs it."""
+    """With exit code 74 and without a second try; the others continue, and a restart repairs it."""
     async with disks(tmp_path) as world:
         async with world.load() as producer:
             await acknowledged(producer, 30)
@@ -240,7 +240,7 @@ async def test_a_failed_write_or_fsync_ends_the_node_at_once(tmp_path: Path) -> 
 
 
 async def ends_at_once(world: Disks, victim: int, fault: str) -> None:
-    """From now on its disk fails; it meets that once with each file, and is gone."""
+    """From now on its disk fails. It meets the failure once per file, and ends."""
     world.fault(fault, node=victim)
     with trio.fail_after(STEP_S):
         while world.cluster.exit_code_of(victim) is None:  # noqa: ASYNC110 (no event)
@@ -258,7 +258,8 @@ async def ends_at_once(world: Disks, victim: int, fault: str) -> None:
 
 
 def trim(bootstrap: str) -> list[int]:
-    """Delete what is below offset 0 of each partition, which is nothing: the first offsets."""
+    """Delete what is below offset 0 of each partition, which is nothing; the answers have the first
+    offsets."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     places = [TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)]
     told = admin.delete_records(places, request_timeout=STEP_S)
@@ -268,7 +269,7 @@ def trim(bootstrap: str) -> list[int]:
 async def test_full_disks_refuse_writes_and_nothing_else_and_heal_by_themselves(
     tmp_path: Path,
 ) -> None:
-    """First one, then all: reads and changes of masters go on, and not one message is lost."""
+    """First one disk, then all: reads and changes of masters go on, and no message is lost."""
     async with disks(tmp_path) as world:
         cluster = world.cluster
         async with world.load() as producer:
@@ -282,7 +283,7 @@ async def test_full_disks_refuse_writes_and_nothing_else_and_heal_by_themselves(
             )
             await acknowledged(producer, 20)
             await world.all_on(2)
-            world.fault("room", str(1), 1)  # now there is room on no majority
+            world.fault("room", str(1), 1)  # now a majority has no room
             await world.until("evenkeel_refused_disk_full_total", lambda value: value > 0, 2)
             assert await world.metric("evenkeel_disk_low", 2) == 0
             world.fault("room", str(1), 2)

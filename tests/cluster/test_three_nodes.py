@@ -1,4 +1,4 @@
-"""Three real node processes, a real Kafka client, and a kill under load: nothing is lost."""
+"""Three real node processes, a real Kafka client, and kills under load: nothing is lost."""
 
 from functools import partial
 from pathlib import Path
@@ -27,9 +27,10 @@ VICTIM = 2
 
 
 async def test_kills_under_load_lose_nothing(tmp_path: Path) -> None:
-    """Kill a master with SIGKILL while a producer goes on; its groups move, and it comes back. Then
-    kill all nodes at once and start them again: everything acknowledged is still there. So is what
-    a streaming job has written that dies beside them, each time, and nothing of it twice."""
+    """A master is killed with SIGKILL while a producer runs; its groups move, and it comes back.
+    Then all nodes are killed at once and started again: everything acknowledged is still there. So
+    are the writes of a streaming job that dies with them each time, and none of them is there
+    twice."""
     async with three_nodes(tmp_path) as cluster:
         job = await new_job(cluster)
         async with load(cluster, "p") as producer:
@@ -62,8 +63,8 @@ async def test_kills_under_load_lose_nothing(tmp_path: Path) -> None:
 
 
 async def test_steals_under_load_cost_the_producer_nothing(tmp_path: Path) -> None:
-    """All masters to one node and evenly back, by the registry, with not one producer error; and
-    what a streaming job writes and runs again meanwhile is appended once."""
+    """All masters move to one node and back, by the registry, without a single producer error. A
+    streaming job's writes, which it repeats meanwhile, are appended once."""
     async with three_nodes(tmp_path) as cluster:
         http = cluster.spec.node(1).http
         async with load(cluster, "p") as producer, streaming(cluster) as job:
@@ -85,14 +86,14 @@ async def test_steals_under_load_cost_the_producer_nothing(tmp_path: Path) -> No
         assert min(job.complete, job.shown, job.there) > 0
         outcomes = {steal["outcome"] for steal in view.steals}
         assert "done" in outcomes
-        # On a busy machine a master may not be drained in time: it calls the steal off and goes on,
-        # or the thief sees that it does.
+        # On a busy machine a master may not drain in time: it aborts the steal and continues, or
+        # the thief notices that it does.
         assert outcomes <= {"done", "aborted", "renewed"}
         await judge(cluster, producer)
 
 
 async def test_a_consumer_group_goes_on_after_a_crash(tmp_path: Path) -> None:
-    """What a group committed is replicated: its next member reads from there on."""
+    """A group's commits are replicated: its next member continues from them."""
     async with three_nodes(tmp_path) as cluster:
         async with load(cluster, "p") as producer:
             await acknowledged(producer, 50)

@@ -1,5 +1,5 @@
-"""Real nodes with less than three copies, and two old copies of three: what comes back by itself,
-what does not and says so, and what an operator may order all the same."""
+"""Real nodes with fewer than three copies, and two old copies of three: what recovers by itself,
+what does not and says so, and what an operator can order in that case."""
 
 import shutil
 from functools import partial
@@ -47,7 +47,7 @@ def everything(bootstrap: str) -> set[str]:
 
 
 async def wait_reason(cluster: Launcher, node: int, words: str) -> str:
-    """Until /readyz says that."""
+    """Wait until /readyz gives that reason."""
     said = ""
     with trio.move_on_after(STEP_S):
         while words not in said:
@@ -101,8 +101,8 @@ async def test_two_nodes_survive_a_flipped_bit_and_a_lost_disk(tmp_path: Path) -
 async def test_two_old_copies_of_three_are_noticed_and_an_operator_decides(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What was acknowledged since the copies is on node 1 alone: nobody serves without it before
-    somebody says so, and then it is not lost, for node 1 has it."""
+    """Only node 1 has what was acknowledged after the copies were made. Nobody serves without it
+    before an operator decides, and then nothing is lost, because node 1 has it."""
     spec, _ = plan(tmp_path / "data", node_count=3, groups=GROUPS, fixed_ports=False)
     async with launch(spec, overrides=QUICK) as cluster:
         await cluster.start_all()
@@ -128,7 +128,7 @@ async def test_two_old_copies_of_three_are_noticed_and_an_operator_decides(
             shutil.copytree(tmp_path / f"copy-{node}", spec.data_dir / f"node-{node}")
         async with trio.open_nursery() as nursery:
             for node in (1, 2, 3):
-                nursery.start_soon(cluster.restart, node)  # it waits for what does not come
+                nursery.start_soon(cluster.restart, node)  # it waits for something that never comes
             for node in (2, 3):
                 await wait_reason(cluster, node, "may have forgotten what it promised")
             nursery.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""Clusters with short logs, in which a node that was away is soon left behind."""
+"""Clusters with short logs, where a node that was away is soon behind all of them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,7 +32,7 @@ def storage_of(view: ClusterView, node: int) -> Mapping[str, Any]:
 
 
 async def left_behind(cluster: Launcher, slots: Mapping[int, int]) -> None:
-    """Wait until the others' logs begin above these slots of all groups."""
+    """Wait until the others' logs begin above these slots in all groups."""
 
     def trimmed(view: ClusterView) -> bool:
         others = [groups_of(view, node) for node in (1, 2)]
@@ -46,7 +46,7 @@ async def left_behind(cluster: Launcher, slots: Mapping[int, int]) -> None:
 
 
 async def restart(cluster: Launcher, node: int) -> None:
-    """Start it again; on a busy machine it may have more to get than the launcher waits for."""
+    """Start it again; on a busy machine it may need longer than the launcher waits."""
     try:
         await cluster.restart(node)
     except StartError:
@@ -55,7 +55,8 @@ async def restart(cluster: Launcher, node: int) -> None:
 
 
 def is_back(view: ClusterView) -> bool:
-    """State has been taken over, nothing is on its way, and all groups are where others are."""
+    """The state is installed, no transfer is running, and all groups are at the others'
+    positions."""
     storage = storage_of(view, AWAY)
     mine, others = groups_of(view, AWAY), groups_of(view, 1)
     return (

@@ -1,4 +1,4 @@
-"""Clusters whose nodes have faulty disks: a directory of orders for each (faulty_node.py)."""
+"""Clusters whose nodes have faulty disks: each has a directory of orders (faulty_node.py)."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The control socket: one line each way, and nobody can hold it up or take it down."""
+"""The control socket: one line each way; no client can block it or crash it."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""The launcher, with real processes that are small: it starts, watches, hurts and stops them."""
+"""The launcher with small real processes: it starts, watches, injures and stops them."""
 
 import os
 import re
@@ -144,7 +144,7 @@ async def test_a_node_that_ends_at_once_shows_the_end_of_its_log(tmp_path: Path)
 
 
 async def test_whoever_ends_at_once_is_told_though_others_wait_for_it(tmp_path: Path) -> None:
-    """Not half a minute later that node 1 is not ready: it cannot be, without node 2."""
+    """It reports this at once, instead of waiting half a minute for node 1, which needs node 2."""
     started = trio.current_time()
     with pytest.raises(StartError, match="node 2 ended with exit code 3"):
         async with launch(
@@ -174,7 +174,7 @@ async def test_only_one_launcher_per_directory(tmp_path: Path) -> None:
 
 
 async def test_a_data_directory_with_a_long_name(tmp_path: Path) -> None:
-    """A unix socket's path is at most 107 bytes; the cluster's directory may be longer."""
+    """A unix socket's path has at most 107 bytes; the cluster's directory may be longer."""
     spec = plan(tmp_path / ("long-" * 30), node_count=1, fixed_ports=False)[0]
     async with launch(spec, command=tiny, env=ENV) as launcher:
         await launcher.start_all()
@@ -210,7 +210,7 @@ trio.run(main)
 
 
 async def test_no_orphans_even_when_the_launcher_is_killed(tmp_path: Path) -> None:
-    """Not even the one that is stopped and cannot look for its parent."""
+    """This includes a stopped process, which cannot check whether its parent is alive."""
     root = str(Path(__file__).parents[3])
     arguments = ["-c", ORPHAN_TEST, str(tmp_path / "data"), root, str(TINY)]
     command = [sys.executable, *arguments]

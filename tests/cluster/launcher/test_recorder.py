@@ -1,4 +1,4 @@
-"""Histories on file, and the command that judges them."""
+"""History files, and the command that judges them."""
 
 import json
 import subprocess
@@ -47,7 +47,7 @@ def test_many_threads_write_whole_lines(tmp_path: Path) -> None:
 
 
 def test_what_was_written_survives_the_death_of_the_writer(tmp_path: Path) -> None:
-    """Not closed, not flushed by Python's end: the process is gone at once."""
+    """The process ends at once: nothing is closed, and Python flushes nothing."""
     path = tmp_path / "h.jsonl"
     code = (
         "import os, pathlib, sys\n"
@@ -121,7 +121,7 @@ def test_options_of_the_check_reach_it(tmp_path: Path, capsys: pytest.CaptureFix
 def test_what_cannot_be_judged_is_an_error(
     tmp_path: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An empty file is not a clean history: whoever wrote it has failed."""
+    """An empty file is not a clean history: its writer has failed."""
     path = tmp_path / "h.jsonl"
     path.write_text(text)
     assert cli.run(["history", "check", str(path)]) == 1

@@ -1,4 +1,4 @@
-"""What `evenkeel rolling-restart` says of a node that cannot be spared: why, and what to do."""
+"""If a node must not go down, `evenkeel rolling-restart` says why and what to do."""
 
 from types import SimpleNamespace
 from typing import Any

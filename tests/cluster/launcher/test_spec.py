@@ -1,4 +1,4 @@
-"""The description of a local cluster: what it promises to keep, and what it refuses."""
+"""The description of a local cluster: what it keeps stable, and what it refuses."""
 
 import json
 import os
@@ -121,7 +121,7 @@ def test_an_address_in_use_is_not_free() -> None:
 
 
 def test_targets_follow_the_nodes(tmp_path: Path) -> None:
-    """What Prometheus is to ask: all nodes there should be, also those that are down."""
+    """Prometheus' targets include all nodes of the cluster, also those that are down."""
     spec, _ = plan(tmp_path, node_count=2, fixed_ports=False)
 
     def targets() -> dict[str, str]:

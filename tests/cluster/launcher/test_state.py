@@ -1,4 +1,4 @@
-"""How a cluster is found from another terminal."""
+"""How another terminal finds a cluster."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def test_the_state_is_read_while_the_launcher_lives(tmp_path: Path) -> None:
 def test_the_one_here_is_meant_whether_it_runs_or_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, follow: bool
 ) -> None:
-    """A folder's own cluster may be stopped; another that runs is not taken for it."""
+    """A folder's own cluster is meant even if it is stopped and another one runs."""
     env = {"XDG_STATE_HOME": str(tmp_path / "state")}
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StateError, match="no cluster here; start one with: evenkeel up"):

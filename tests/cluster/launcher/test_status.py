@@ -1,4 +1,4 @@
-"""The picture of the cluster: put together from what each node says, and readable in 80 columns."""
+"""The picture of the cluster, made from every node's report, fits 80 columns."""
 
 import json
 from typing import Any
@@ -58,7 +58,7 @@ def view(*rows: NodeRow) -> ClusterView:
 
 
 def test_the_master_is_who_says_so_itself() -> None:
-    """Node 2 still believes in node 3, which is dead; node 1 knows better, and of itself."""
+    """Node 2 still takes node 3, which is dead, for the master; node 1 reports itself."""
     one = answer(1, [group(0, 1, ballot=[5, 1], lag={"2": 4, "3": 900})])
     two = answer(2, [group(0, 3, ballot=[4, 3])])
     (seen,) = view(row(1, one), row(2, two), row(3, None)).groups
@@ -71,13 +71,13 @@ def test_hearsay_is_no_master() -> None:
 
 
 def test_a_holder_that_does_not_act_is_none() -> None:
-    """Its lease is from before its restart, or runs out, or is being handed over."""
+    """Its lease is from before its restart, is expiring, or is being handed over."""
     (seen,) = view(row(1, answer(1, [group(0, 1, acting=False)]))).groups
     assert seen.master is None
 
 
 def test_of_two_who_claim_it_the_higher_ballot_is_shown() -> None:
-    """A node that was paused may say so for a moment; its ballot tells which one is late."""
+    """A paused node may claim it for a moment; the ballots show which claim is old."""
     late = answer(1, [group(0, 1, ballot=[5, 1])])
     new = answer(2, [group(0, 2, ballot=[6, 2])])
     assert view(row(1, late), row(2, new)).masters() == {0: 2}
@@ -108,7 +108,7 @@ def test_nothing_answers() -> None:
 
 
 def test_what_is_not_known_is_said_to_be_unknown() -> None:
-    """With no majority, with a group nobody leads, with a group nobody tells anything about."""
+    """Without a majority, for a group without a master, and for a group no node reports."""
     whole = view(row(1, answer(1, [group(0, 1), group(1, 1)])), row(2, None), row(3, None))
     assert whole.unknown() == [
         "no majority answers (silent: node 2, 3): other nodes may report old data about them"

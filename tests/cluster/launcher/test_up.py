@@ -22,7 +22,7 @@ pytestmark = pytest.mark.cluster
 
 STEP_S = 40.0
 LOOKS = "storage.retention_check_ms=500"
-"""How often sizes are looked at; rates are known from the second time on."""
+"""How often sizes are measured; rates are known from the second time on."""
 ROOT = str(Path(__file__).parents[3])
 
 
@@ -64,7 +64,7 @@ def up(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
         stderr=subprocess.STDOUT,
         text=True,
     ) as launcher:
-        try:  # what is wrong here must not be waited for
+        try:  # an error here must not be waited for
             assert launcher.stdout is not None
             told = ""
             for line in launcher.stdout:
@@ -104,7 +104,7 @@ def test_another_terminal_sees_and_hurts_the_cluster(
         told = json.loads(evenkeel(tmp_path, "status", "--json"))
         return {group["group"]: group["master"] for group in told["groups"]}
 
-    until(lambda: seen() == masters())  # masters still move to where they belong
+    until(lambda: seen() == masters())  # masters still move to their ideal nodes
     text = evenkeel(tmp_path, "status")
     assert max(len(line) for line in text.splitlines()) <= 80
     assert text.count("fsync") == 3
@@ -148,8 +148,8 @@ def test_no_node_survives_the_launcher(tmp_path: Path, up: "subprocess.Popen[str
     before = pids(tmp_path)
     assert all(alive(pid) for pid in before)
     up.kill()
-    # The nodes are told by the end of the launcher's first thread: its last one, and with it the
-    # lock on the directory, may go a moment after them.
+    # The nodes end with the launcher's first thread. Its last thread, and with it the lock on the
+    # directory, may end a moment later.
     up.wait(STEP_S)
     until(lambda: not any(alive(pid) for pid in before))
     assert not state.is_running(tmp_path / "data")

@@ -1,4 +1,4 @@
-"""Waiting for nodes: what they wait for is told, and a wait holds nobody up."""
+"""Waiting for nodes: a wait says what it waits for, and blocks nobody else."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ STEP_S = 30.0
 
 @asynccontextmanager
 async def pair(tmp_path: Path, said: list[str]) -> AsyncIterator[Launcher]:
-    """Two nodes, of which neither is ready alone."""
+    """Two nodes; neither becomes ready alone."""
     spec, env = two_nodes(tmp_path), {**ENV, "TINY_NODE": "pair"}
     async with launch(spec, command=tiny, env=env, report=said.append) as launcher:
         await launcher.start_all()
@@ -50,7 +50,7 @@ async def evenkeel(*arguments: str) -> "subprocess.CompletedProcess[str]":
 async def test_a_restart_that_cannot_succeed_alone_says_so_and_waits_for_the_others(
     tmp_path: Path,
 ) -> None:
-    """All nodes are dead; each is started from a terminal of its own, some time apart."""
+    """All nodes are dead; each is started from its own terminal, some time apart."""
     said: list[str] = []
     async with pair(tmp_path, said) as launcher:
         data = ["--data", str(launcher.spec.data_dir)]
@@ -88,7 +88,7 @@ async def test_dead_nodes_are_restarted_together(tmp_path: Path) -> None:
 
 
 async def test_while_one_waits_the_launcher_is_free(tmp_path: Path) -> None:
-    """The launcher's own restart waits, too, and must not hold up the one that it waits for."""
+    """The launcher's own restart also waits, and must not block the restart that it waits for."""
     said: list[str] = []
     async with pair(tmp_path, said) as launcher:
         for node in (1, 2):

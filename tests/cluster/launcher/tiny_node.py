@@ -1,7 +1,8 @@
-"""The smallest process that behaves to the launcher like a node: /readyz, SIGTERM, one config.
+"""The smallest process that looks like a node to the launcher: /readyz, SIGTERM, one config.
 
-TINY_NODE in the environment makes it misbehave: exit-3, never-ready, ignore-term; lonely: node 2
-ends, and the others are not ready without it; pair: it is not ready while the other one is away.
+TINY_NODE in the environment makes it misbehave: exit-3, never-ready, ignore-term. With lonely, node
+2 ends and the others are not ready without it. With pair, a node is not ready while the other one
+is away.
 """
 
 import argparse
