@@ -1,4 +1,4 @@
-"""Record batches for the stories: values are what tells them apart."""
+"""Record batches for the stories; their values tell them apart."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ def batch(
     compression: Compression = Compression.NONE,
     pad: int = 0,
 ) -> bytes:
-    """A batch as a producer sends it; with a `pid` it is an idempotent producer's."""
+    """A batch as a producer sends it; with a `pid` it comes from an idempotent producer."""
     records = [
         Record(value.encode() + b"." * pad, timestamp_ms=START_MS + at_ms + number)
         for number, value in enumerate(values)
@@ -50,7 +50,7 @@ def timed(
     pad: int = 0,
 ) -> bytes:
     """A batch of records at these times after START_MS, in this order, with any codec. `claim_ms`
-    is what its header says of the greatest; with `log_time` all have that time."""
+    is the greatest time that its header claims; with `log_time` all records have that time."""
     records = [Record(str(ms).encode() + b"." * pad, timestamp_ms=START_MS + ms) for ms in times_ms]
     plain = build_batch(records)
     header = parse_header(memoryview(plain))
@@ -62,7 +62,7 @@ def timed(
 
 
 def under(batch: int, chunk: int, *, more: bool = False, writer: int = FIRST_ID) -> dict[str, int]:
-    """What makes `batch` one under a write token."""
+    """The attributes that put `batch` under a write token."""
     token = token_of(writer, Position(batch, chunk, more))
     return {"pid": token.producer_id, "epoch": token.epoch, "seq": token.sequence}
 

@@ -1,4 +1,5 @@
-"""A World whose parked fetches are woken at the end of every round, as the engine does it."""
+"""A World in which delayed fetches are tried again at the end of every round, as the engine does
+it."""
 
 from typing import Any
 
@@ -23,7 +24,7 @@ TOPIC_ID = bytes(15) + b"\x2a"
 
 
 class DataWorld(World):
-    """One topic with as many partitions as there are groups: partition i is in group i + 1."""
+    """One topic with one partition per group: partition i is in group i + 1."""
 
     def __init__(self, nodes: int = 3, groups: int = 4, **settings: Any) -> None:
         super().__init__(nodes, groups, **settings)
@@ -36,7 +37,7 @@ class DataWorld(World):
         return self[1].registry.topics[TOPIC].partitions[partition].uid
 
     def settle(self) -> None:
-        """End the round: apply what was submitted, then wake who waits for it."""
+        """End the round: apply what was submitted, then try the fetches that wait for it."""
         self.cluster.settle()
         for node in self.nodes.values():
             for machine in node.machines.values():
@@ -53,7 +54,7 @@ class DataWorld(World):
             super().advance(step_ms, step_ms=step_ms)
             self.settle()
 
-    # -- what clients ask -------------------------------------------------------------------------
+    # -- client requests --------------------------------------------------------------------------
 
     def begin_produce(
         self, node: int, batches: dict[int, bytes], *, version: int = 10, **fields: Any

@@ -1,9 +1,8 @@
-"""What stands around a broker, made of plain data: clocks, timers, replies, a shared log.
+"""A broker's surroundings, made of plain data: clocks, timers, replies, a shared log.
 
-`FakeCluster` is a log that every node applies: what a node submits is queued, and `settle` lets it
-be chosen and applied everywhere in order, so a story decides when. Masters are set by the story;
-the rules of the ports (who may be answered, what is forwarded) are those of
-broker/proposals/intake.py.
+`FakeCluster` is a log that every node applies. What a node submits is queued, and `settle` chooses
+and applies it everywhere in order, so a story decides when. The story also sets the masters. The
+rules of the ports (who may be answered, what is forwarded) are those of broker/proposals/intake.py.
 """
 
 import heapq
@@ -61,14 +60,14 @@ class FakeTimers:
         return self._heap[0][0] if self._heap else None
 
     def next_only(self) -> None:
-        """Call the next one alone: what it makes due is the next round's."""
+        """Call only the next one: what becomes due by it belongs to the next round."""
         _, serial, callback = heapq.heappop(self._heap)
         if serial not in self._cancelled:
             callback()
         self._cancelled.discard(serial)
 
     def fire(self) -> None:
-        """Call whatever is due now, also what becomes due meanwhile."""
+        """Call everything that is due now, including what becomes due meanwhile."""
         while self._heap and self._heap[0][0] <= self.clock.boot_ns:
             _, serial, callback = heapq.heappop(self._heap)
             if serial not in self._cancelled:
@@ -131,7 +130,7 @@ class FakeReply:
 
 
 def know_refusals(connection: Connection) -> None:
-    """The client has seen every answer so far, and had the time to act on it."""
+    """The client has read every answer so far and had time to react to it."""
     for boot_ns in (1, 1 + CLIENT_REACTION_NS):
         connection.seen(connection.refusals, boot_ns)
 
@@ -156,20 +155,21 @@ class FakeCluster:
         self.masters: dict[GroupId, NodeId | None] = {}
         self.epochs: dict[GroupId, int] = {}
         self.members: dict[GroupId, tuple[NodeId, ...]] = {}
-        """Where they are not all nodes; every node applies every group all the same."""
+        """The members of groups that are not on all nodes; every node applies every group all the
+        same."""
         self.slots: dict[GroupId, Slot] = {}
         self._lease_slots: dict[GroupId, Slot] = {}
         self.queues: dict[GroupId, deque[_Submitted]] = {}
         self.dead: set[NodeId] = set()
-        """Nodes that nobody hears."""
+        """Nodes that nobody can hear."""
         self.lagging: set[NodeId] = set()
-        """Nodes that apply nothing until they are taken out and `catch_up` is called."""
+        """Nodes that apply nothing until they are removed from here and `catch_up` is called."""
         self._missed: dict[NodeId, list[tuple[GroupId, Slot, Entry]]] = {}
         self._apply = apply
         self.on_masters_changed: list[Callable[[], None]] = []
 
     def install(self, group: int, master: int | None) -> None:
-        """A lease entry is applied: from now on this node, or nobody, is master of the group."""
+        """Apply a lease entry: from now on this node, or nobody, is master of the group."""
         paxos_group = GroupId(group)
         holder = NOBODY if master is None else NodeId(master)
         self.masters[paxos_group] = None if master is None else holder
@@ -184,7 +184,7 @@ class FakeCluster:
             callback()
 
     def settle(self) -> None:
-        """Choose and apply everything that was submitted, and what the answers lead to."""
+        """Choose and apply everything that was submitted, and everything that its answers cause."""
         while any(self.queues.values()):
             for group in sorted(self.queues):
                 queue = self.queues[group]
@@ -192,7 +192,7 @@ class FakeCluster:
                     self._choose(group, queue.popleft())
 
     def advance(self, ms: int, *, step_ms: int = 10) -> None:
-        """Time passes in small steps; timers fire and the log moves on in each."""
+        """Time passes in small steps; in each, timers fire and the log moves on."""
         for _ in range(0, ms, step_ms):
             self.clock.boot_ns += step_ms * MS
             self.timers.fire()
@@ -241,19 +241,19 @@ class FakeGroups:
         self.cluster = cluster
         self.me = me
         self.behind: set[GroupId] = set()
-        """Groups of which this master has not yet applied everything."""
+        """Groups in which this master has not yet applied everything."""
         self.outdated: set[GroupId] = set()
-        """Groups in which this node knows that others are further than it is."""
+        """Groups in which this node knows that others have applied more."""
         self.asleep: set[GroupId] = set()
-        """Groups whose lease this node holds and may not act on (its clock is past the margin)."""
+        """Groups whose lease this node holds but may not act on (its clock is past the margin)."""
         self.former: set[GroupId] = set()
-        """Groups that this node has handed to others."""
+        """Groups that this node has handed to other nodes."""
         self.backlogged: set[GroupId] = set()
-        """Groups whose clients should be held back."""
+        """Groups that apply backpressure to their clients."""
         self.refuse: FailureReason | None = None
-        """Why nothing that is submitted here is even queued."""
+        """Why everything submitted here is refused before it is queued."""
         self.answers_to_lose = 0
-        """So many commands will be applied without their submitter hearing of it."""
+        """How many commands will be applied without an answer to their submitter."""
 
     def now(self) -> Now:
         return self.cluster.clock.now()
@@ -313,21 +313,21 @@ class FakeGroups:
 
 
 def unused(*_: Any, **__: Any) -> Any:
-    """For ports that a story never uses: whoever calls it has taken a wrong turn."""
+    """For ports that a story never uses: a call is an error in the story."""
     raise AssertionError("this port is not used in this story")
 
 
 class FakeCold:
-    """A cold store in memory: `broker.ports.ColdReader`, and what settling does to it."""
+    """A cold store in memory: `broker.ports.ColdReader`, and what tiering does to it."""
 
     def __init__(self, segment_batches: int = 3) -> None:
         self.batches: dict[int, list[tuple[int, int, int, memoryview]]] = {}
-        """Of each partition: base, end, greatest timestamp, data."""
+        """For each partition: base, end, greatest timestamp, data."""
         self.damaged: set[int] = set()
         """Base offsets that cannot be read."""
         self.soon: list[tuple[int, int, int]] = []
         self.late = False
-        """Nothing is in memory: the disk has to be waited for."""
+        """Nothing is in memory: reads have to wait for the disk."""
         self.known = True
         self._segment_batches = segment_batches
 
@@ -340,7 +340,7 @@ class FakeCold:
             kept.append((base, end, time_ms, memoryview(whole)))
 
     def drop_before(self, uid: int, offset: int) -> None:
-        """Whole segments below the offset."""
+        """Remove whole segments below the offset."""
         kept, many = self.batches.get(uid, []), self._segment_batches
         while len(kept) >= many and kept[many - 1][1] <= offset:
             del kept[:many]
@@ -424,8 +424,8 @@ class FakeCold:
 
 
 class FakeBackground:
-    """Does every job at once, or, when `held`, when it is told to; rests are counted, and the
-    processor's time that jobs took, which is another thread's."""
+    """Runs every job at once, or, when `held`, when the story says so. It counts rests, and the CPU
+    time of jobs, which belongs to another thread."""
 
     def __init__(self) -> None:
         self.held = False

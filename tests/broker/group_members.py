@@ -124,7 +124,7 @@ class Member:
 
 
 def two_members(world: World) -> tuple[Member, Member]:
-    """A stable generation in which each has its half; the leader comes first."""
+    """A stable generation in which each has half of the partitions; the leader is first."""
     one, other = Member(world), Member(world)
     asked = one.join(), other.join()
     world.advance(200)

@@ -1,8 +1,8 @@
-"""Requests that are as dear as a frame may be, for every API: each of their arrays filled up.
+"""The most expensive requests that fit a frame, for every API: each of their arrays is filled up.
 
-Made from the schema, so a new API or field is on the list without anybody thinking of it. What is
-in an array is once always the same, and once all different: a handler may look things up, sort
-them, or answer each of them at length.
+They are made from the schema, so new APIs and fields are included automatically. Array items are
+once all equal and once all different: a handler may look them up, sort them, or answer each of them
+at length.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from wire.apis import Api, Request, encode_request
 FRAME_BYTES: int = 1024 * 1024
 AS_MANY_AS_FIT = 1 << 18
 COUNTS = (1_000, 10_000, AS_MANY_AS_FIT) if FULL else (AS_MANY_AS_FIT,)
-"""Around the usual limits as well, in the full dose."""
+"""The full dose also has sizes around the usual limits."""
 
 
 class Dear(NamedTuple):
@@ -29,7 +29,7 @@ class Dear(NamedTuple):
 
 
 def dear_requests(name: str, frame_bytes: int = FRAME_BYTES) -> Iterator[Dear]:
-    """For the newest version of this API: for each array in it, several lengths."""
+    """For the newest version of this API: each of its arrays, with several lengths."""
     (api,) = {api for api, _ in REQUESTS if api.name == name}
     for path in _arrays(sensible(api)):
         for distinct in (False, True):
@@ -44,7 +44,7 @@ def dear_requests(name: str, frame_bytes: int = FRAME_BYTES) -> Iterator[Dear]:
 def _filled(
     api: Api, version: int, path: tuple[str, ...], count: int, distinct: bool, frame_bytes: int
 ) -> Dear:
-    """As many items as asked for and as fit."""
+    """As many items as asked for, as far as they fit."""
     few = len(_frame(_grown(sensible(api), path, 64, distinct), version))
     none = len(_frame(_grown(sensible(api), path, 0, distinct), version))
     each = max((few - none) / 64, 0.01) + (4 if distinct else 0)
@@ -70,11 +70,11 @@ def _arrays(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
 DEAR_APIS: Final[tuple[str, ...]] = tuple(
     sorted({api.name for api, _ in REQUESTS if next(_arrays(sensible(api)), None)})
 )
-"""All that have an array."""
+"""All APIs that have an array."""
 
 
 def _grown(value: Any, path: tuple[str, ...], count: int, distinct: bool) -> Any:
-    """The same, with `count` of the first item of the array at `path`."""
+    """The request with `count` copies of the first item of the array at `path`."""
     items = getattr(value, path[0])
     if len(path) > 1:
         return attrs.evolve(value, **{path[0]: [_grown(items[0], path[1:], count, distinct)]})
@@ -83,7 +83,7 @@ def _grown(value: Any, path: tuple[str, ...], count: int, distinct: bool) -> Any
 
 
 def _other(item: Any, at: int) -> Any:
-    """An item that differs in what names it."""
+    """An item with different names or ids."""
     if isinstance(item, str):
         return f"{item}{at}"
     if isinstance(item, int):

@@ -1,4 +1,4 @@
-"""The real cold store, on a disk in memory, with what a story does to the fake one."""
+"""The real cold store on a disk in memory, with the operations that stories use on the fake one."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What is counted for load reports, by the handlers that serve clients."""
+"""What the handlers that serve clients count for load reports."""
 
 from broker.latency import Latency
 from broker.traffic import ALL_BELOW, EVERY, WAITS_MAX, Traffic

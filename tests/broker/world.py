@@ -1,10 +1,10 @@
-"""Brokers side by side over one FakeCluster, spoken to in real frames.
+"""Brokers side by side over one FakeCluster, addressed with real frames.
 
     world = World(nodes=3, groups=4)
     reply = world.ask(1, MetadataRequest(topics=None), version=12)
     metadata = world.answer(reply)
 
-Everything but disk, network and time is the real thing: registry, state machines, handlers, codec.
+Everything but disk, network and time is real: registry, state machines, handlers, codec.
 """
 
 from typing import Any
@@ -84,7 +84,7 @@ class FakeLogDir:
 
 
 class Node:
-    """One broker and what lies below it."""
+    """One broker and everything below it."""
 
     def __init__(self, world: "World", node: NodeId, config: BrokerConfig) -> None:
         self.log = FakeLog()
@@ -143,8 +143,8 @@ class Node:
 class World:
     """`nodes` brokers numbered from 1, all registered; node 1 is master of every group.
 
-    With `replicas` they are founders, and every group is on so many of them: as the registry and
-    everybody sees it, for here all nodes apply all groups.
+    With `replicas` they are founders, and every group has that many members, by the registry and in
+    everybody's view; here all nodes apply all groups.
     """
 
     def __init__(
@@ -153,7 +153,8 @@ class World:
         self.cluster = FakeCluster(tuple(range(1, nodes + 1)), self._apply)
         self._topic_ids = 0
         self._connections: dict[tuple[int, str], Connection] = {}
-        """A client keeps its connections: what a node remembers of them matters (produce_usual)."""
+        """A client keeps its connections: what a node remembers about them matters
+        (produce_usual)."""
         config = BrokerConfig(cluster_id="evenkeel-test", groups_count=groups, **settings)
         self.nodes = {node: Node(self, node, config) for node in self.cluster.nodes}
         self.cluster.on_masters_changed.append(self.masters_changed)
@@ -189,7 +190,7 @@ class World:
             node.broker.unknown_producers.masters_changed(self.cluster.clock.now())
 
     def settle_log(self, node: int, below: int | None = None) -> None:
-        """What lies below a position of a node's log goes to its cold store, and out of memory."""
+        """Data below a position of a node's log moves to its cold store, and out of memory."""
         one = self[node]
         for machine in one.machines.values():
             for state in machine.partitions.values():
@@ -206,7 +207,7 @@ class World:
         self.cluster.settle()
 
     def members_are(self, group: int, slot: int, *nodes: int) -> None:
-        """The group's log says so, and its master has noted it."""
+        """The group's log has these members, and its master has noted it."""
         members = tuple(NodeId(node) for node in nodes)
         self.cluster.members[GroupId(group)] = members
         self.run(NoteMembers(GroupId(group), Slot(slot), members))
@@ -239,7 +240,7 @@ class World:
         return asked
 
     def ask(self, node: int, message: Request, version: int, *, client: str = "test") -> Any:
-        """Ask, let the log move on, and read the answer, which must be there by then."""
+        """Ask, let the log move on, and return the answer, which must be there by then."""
         asked = self.send(node, message, version, client=client)
         self.cluster.settle()
         assert not self[node].bugs, self[node].bugs

@@ -54,7 +54,7 @@ from wire.messages.topics import (
 
 
 def test_the_life_of_a_group() -> None:
-    """Two join, share, live, commit; one leaves and the other gets everything."""
+    """Two members join, get shares, live and commit; one leaves and the other gets everything."""
     world = world_with_topic()
     one, other = two_members(world)
     assert one.heartbeat() == other.heartbeat() == ErrorCode.NONE
@@ -73,7 +73,7 @@ def test_the_life_of_a_group() -> None:
 
 
 def test_a_steal_of_the_coordinator_is_no_rebalance() -> None:
-    """The old master says so, the new one is found; generation and shares stay as they were."""
+    """The old master says so, and the new one is found; generation and assignment stay."""
     world = world_with_topic()
     one, other = two_members(world)
     generation = one.generation
@@ -98,7 +98,7 @@ def test_a_steal_of_the_coordinator_is_no_rebalance() -> None:
 
 
 def test_a_steal_in_the_middle_of_a_rebalance() -> None:
-    """Whoever waits in JoinGroup hears NOT_COORDINATOR at once, and joins again at the new one."""
+    """Members that wait in JoinGroup get NOT_COORDINATOR at once, and join again at the new one."""
     world = world_with_topic()
     one, other = two_members(world)
     newcomer = Member(world)
@@ -119,7 +119,8 @@ def test_a_steal_in_the_middle_of_a_rebalance() -> None:
 
 
 def test_members_are_not_lost_while_their_coordinator_is_away() -> None:
-    """Sessions start anew at the new coordinator, and end there for those who never come."""
+    """Sessions start anew at the new coordinator, and members that never come back time out
+    there."""
     world = world_with_topic()
     one, _ = two_members(world)
     world.cluster.install(paxos_group(world), None)
@@ -137,7 +138,8 @@ def test_members_are_not_lost_while_their_coordinator_is_away() -> None:
 
 
 def test_a_wall_clock_that_jumps_costs_nobody_its_session() -> None:
-    """Deadlines are on the clock that only goes forward; the wall's is for what is written down."""
+    """Session deadlines use the monotonic clock; the wall clock is only for what is written
+    down."""
     world = world_with_topic()
     members = two_members(world)
     for days in (1, -3, 2):
@@ -165,7 +167,7 @@ def test_strangers_and_latecomers() -> None:
 
 
 def test_a_static_member_restarts_without_a_rebalance() -> None:
-    """KIP-345 on the wire: same instance, new member id, same share, nobody else notices."""
+    """KIP-345 on the wire: same instance, new member id, same assignment; nobody else notices."""
     world = world_with_topic()
     members = [Member(world, instance="a"), Member(world, instance="b")]
     asked = [member.join() for member in members]
@@ -187,7 +189,7 @@ def test_a_static_member_restarts_without_a_rebalance() -> None:
 
 @pytest.mark.parametrize("version", range(APIS[ApiKey.JOIN_GROUP].accepted.last + 1))
 def test_every_version_of_the_group_protocol(version: int) -> None:
-    """A lone member goes through its life with the versions a client of that age uses."""
+    """A lone member lives its whole life with the versions that a client of that age uses."""
     world = world_with_topic()
     member = Member(world)
     asked = member.join(version)
@@ -272,7 +274,7 @@ def test_before_the_cluster_is_founded_nobody_coordinates() -> None:
 
 
 def test_groups_are_listed_described_and_deleted_where_they_live() -> None:
-    """Every node tells of its own groups; together they tell of all."""
+    """Every node reports its own groups; together they report all."""
     world = world_with_topic()
     one, other = two_members(world)
     names = [f"simple-{number}" for number in range(8)]
@@ -307,7 +309,8 @@ def test_groups_are_listed_described_and_deleted_where_they_live() -> None:
 
 
 def test_an_operator_forgets_how_far_a_group_has_come() -> None:
-    """Not while a member subscribes to the topic; here the members do not even say to which."""
+    """Not while a member subscribes to the topic; these members do not even say what they subscribe
+    to."""
 
     def delete(*partitions: int) -> OffsetDeleteResponse:
         topic = OffsetDeleteTopic("orders", [OffsetDeletePartition(one) for one in partitions])
@@ -332,7 +335,8 @@ def test_an_operator_forgets_how_far_a_group_has_come() -> None:
 
 
 def test_offsets_that_nobody_needs_any_more_are_swept() -> None:
-    """After the retention time the coordinator forgets a group without members, through the log."""
+    """After the retention time the coordinator removes the offsets of an empty group, through the
+    log."""
     world = world_with_topic()
     topics = [OffsetCommitRequestTopic("orders", [OffsetCommitRequestPartition(0, 1)])]
     world.ask(1, OffsetCommitRequest("g", topics=topics), 8)
@@ -346,7 +350,7 @@ def test_offsets_that_nobody_needs_any_more_are_swept() -> None:
 
 
 def test_offsets_expire_though_masters_move_more_often_than_they_look() -> None:
-    """A node looks once a minute, not a minute after it has become master."""
+    """A node looks once a minute by the clock, not a minute after it became master."""
     world = world_with_topic()
     topics = [OffsetCommitRequestTopic("orders", [OffsetCommitRequestPartition(0, 1)])]
     world.ask(1, OffsetCommitRequest("g", topics=topics), 8)
@@ -367,7 +371,7 @@ def test_offsets_expire_though_masters_move_more_often_than_they_look() -> None:
 
 
 def test_a_new_topic_begins_without_the_offsets_of_its_namesake() -> None:
-    """Else its readers would skip all that comes before where the old one was left."""
+    """Otherwise its readers would skip everything before the old topic's position."""
     world = world_with_topic()
     one, two = two_members(world)
     one.commit(1_000)
@@ -385,7 +389,7 @@ def test_a_new_topic_begins_without_the_offsets_of_its_namesake() -> None:
 
 
 def test_offsets_do_not_come_back_where_nobody_coordinated_while_the_topic_was_made_anew() -> None:
-    """No coordinator saw it go; the next one is another node."""
+    """No coordinator saw the deletion, and the next coordinator is another node."""
     world = world_with_topic()
     one, _ = two_members(world)
     one.commit(1_000)
@@ -419,7 +423,7 @@ def test_deadlines_are_known_to_whoever_drives_the_clock() -> None:
 
 
 def test_a_group_that_the_broker_shares_out_is_joined_and_described() -> None:
-    """Its members' hosts are told as those of the classic kind are."""
+    """Its description names its members' hosts, as for a classic group."""
     world = world_with_topic()
     node = coordinator_of(world)
     join = ConsumerGroupHeartbeatRequest(
@@ -437,7 +441,8 @@ def test_a_group_that_the_broker_shares_out_is_joined_and_described() -> None:
 
 
 def test_a_member_of_such_a_group_says_who_it_is() -> None:
-    """From the version on in which it can: its own id (KIP-1082), and whose offsets it asks for."""
+    """From the version on that can carry it: its own id (KIP-1082), and whose offsets it asks
+    for."""
     world = world_with_topic()
     node = coordinator_of(world)
     join = ConsumerGroupHeartbeatRequest(

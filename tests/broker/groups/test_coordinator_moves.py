@@ -1,4 +1,4 @@
-"""The coordinator of a consumer group becomes another node, or one that is not ready yet."""
+"""The coordinator of a consumer group moves to another node, or to one that is not ready yet."""
 
 import pytest
 
@@ -34,8 +34,8 @@ from wire.messages.offsets import (
 
 
 def test_nothing_is_answered_on_a_mastership_that_has_ended() -> None:
-    """The commit is chosen, but when its result is there this node may not act any more (R14); nor
-    may it say that it was not (F2)."""
+    """The commit is chosen, but when its result arrives this node may not act any more (R14). It
+    must not claim that the commit failed either (F2)."""
     world = world_with_topic()
     one, _ = two_members(world)
     group = paxos_group(world)
@@ -50,7 +50,7 @@ def test_nothing_is_answered_on_a_mastership_that_has_ended() -> None:
 
 
 def test_during_a_handover_nobody_is_sent_in_a_circle() -> None:
-    """Until the Steal is chosen everybody else still names this node: so it waits with "not me"."""
+    """Until the Steal is chosen, all other nodes still name this one: so it delays its "not me"."""
     world = world_with_topic()
     one, other = two_members(world)
     group = paxos_group(world)
@@ -83,7 +83,7 @@ VERSIONS = {"commit": 8, "delete the group": 2, "delete the offset": 0}
 def test_what_an_earlier_master_decided_does_not_undo_what_a_later_one_acknowledged(
     what: str,
 ) -> None:
-    """F1: the command was in a queue, on a link, or in a slot that the next master found."""
+    """F1: the command was in a queue, on a link, or in a slot that the next master recovered."""
     world = world_with_topic()
     group = paxos_group(world)
     simple = Member(world)
@@ -111,7 +111,7 @@ def test_what_an_earlier_master_decided_does_not_undo_what_a_later_one_acknowled
 def test_who_waits_through_a_change_of_masters_hears_what_became_of_the_commit(
     why: FailureReason,
 ) -> None:
-    """F2: a definite failure where it was never proposed; else a time-out."""
+    """F2: a definite failure if the commit was never proposed; otherwise a time-out."""
     world = world_with_topic()
     group = paxos_group(world)
     one = Member(world)
@@ -127,7 +127,7 @@ def test_who_waits_through_a_change_of_masters_hears_what_became_of_the_commit(
 
 
 def test_a_handover_that_comes_to_nothing_costs_nothing() -> None:
-    """The same tenure goes on: what waited is answered as if nothing had been."""
+    """The tenure goes on: waiting requests are answered as if nothing had happened."""
     world = world_with_topic()
     one, other = two_members(world)
     group = paxos_group(world)
@@ -174,7 +174,8 @@ def master_that_is_behind() -> tuple[World, Member, Asked]:
 
 
 def test_who_asks_a_master_that_has_not_applied_everything_waits() -> None:
-    """A synchronous commit of librdkafka shows its user LOAD_IN_PROGRESS: so we seldom say it."""
+    """librdkafka reports LOAD_IN_PROGRESS of a synchronous commit to its user, so we rarely send
+    it."""
     world, one, commit = master_that_is_behind()
     world.advance(900)
     assert not commit.settled
@@ -201,8 +202,8 @@ def test_a_master_that_does_not_get_level_asks_for_patience() -> None:
 
 
 def test_a_list_of_groups_has_no_hole_that_nobody_tells() -> None:
-    """A coordinator that is down, or no coordinator at all: the others say that groups may be
-    missing in what they list; and no longer once another node has them."""
+    """If a coordinator is down, or there is none, the others report that their lists may be
+    incomplete. They stop when another node has those groups."""
     world = World()
     group = paxos_group(world)
     world.cluster.install(group, 2)
@@ -223,8 +224,8 @@ def test_who_waits_for_a_master_that_loses_the_group_looks_elsewhere() -> None:
 
 @pytest.mark.parametrize("meanwhile", ["handed over", "refused at once"])
 def test_a_round_that_began_earlier_does_not_turn_time_back(meanwhile: str) -> None:
-    """Seen with full disks: the balancer gave a group away in the tick in which its coordinator was
-    to look for old offsets, by a later reading of the clock, and the node ended."""
+    """Seen with full disks: the balancer gave a group away in the tick in which its coordinator
+    looked for old offsets with a later clock reading, and the node crashed."""
     world = world_with_topic()
     two_members(world)
     groups, clock = world[1].broker.consumer_groups, world.cluster.clock

@@ -1,4 +1,4 @@
-"""A master asks consumers how far they are (E12, E13): who is asked, and who is waited for."""
+"""A master asks consumers for their progress (E12, E13): whom it asks, and whom it waits for."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ ONE, TWO = 11, 12
 
 
 class Room(DataWorld):
-    """Partition 0 has one record, and its master can be told to collect."""
+    """Partition 0 has one record, and its master can be told to collect progress."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Room(DataWorld):
         self.collected: list[Collected] = []
 
     def park(self, consumer: int | None, *partitions: int, reported: int = 0) -> Asked:
-        """A fetch at the end of these partitions, or of the first."""
+        """A delayed fetch at the end of these partitions, or of the first."""
         report = None if consumer is None else ProgressReport(consumer, reported)
         ends = [want(one, 1 if one == 0 else 0) for one in partitions or (0,)]
         return self.begin_fetch(1, *ends, progress=report)
@@ -38,7 +38,8 @@ def request_of(asked: Asked, number: int = 0) -> Any:
 
 
 def test_E12_a_parked_consumer_is_asked_at_once_and_stops_nothing() -> None:
-    """Better than the row: the group stays consumable, and the answer is as any other."""
+    """More than the row asks for: the group can still be consumed, and the answer is an ordinary
+    one."""
     room = Room()
     parked = room.park(ONE)
     assert not parked.settled
@@ -71,7 +72,7 @@ def test_E13_it_waits_for_all_of_them_but_not_for_long() -> None:
 
 
 def test_a_client_that_says_nothing_is_left_alone() -> None:
-    """Every Kafka client but ours: its fetch stays parked, and nobody waits for it."""
+    """Every Kafka client but ours: its fetch stays delayed, and nobody waits for it."""
     room = Room()
     other = room.park(None)
     room.collect()
@@ -83,7 +84,7 @@ def test_a_client_that_says_nothing_is_left_alone() -> None:
 
 
 def test_a_consumer_that_is_busy_is_asked_with_its_next_answer() -> None:
-    """It is not parked: it works on what it got, and comes back a little later."""
+    """It has no delayed fetch: it works on what it got, and fetches again a little later."""
     room = Room()
     room.begin_fetch(1, want(0, 0), progress=ProgressReport(ONE, 0))
     room.collect()
@@ -142,14 +143,14 @@ def test_a_crowd_of_consumers_is_bounded() -> None:
     room.advance(WAIT_MS + 10)
     assert room.collected[0].asked == CONSUMERS_MAX
     room.advance(SILENT_NS // MS + 500, step_ms=100)
-    progress.heard([room.group(1)], ProgressReport(ONE, 0), 500)  # those of before have gone
+    progress.heard([room.group(1)], ProgressReport(ONE, 0), 500)  # the earlier ones are gone
     progress.collect(GroupId(room.group(1)), WAIT_MS, room.collected.append)
     room.advance(WAIT_MS + 10)
     assert room.collected[1].asked == 1
 
 
 def test_an_error_asks_for_nothing() -> None:
-    """A fetch of another master's partition: there is nothing we could do with its progress."""
+    """A fetch of another master's partition: its progress would be of no use to us."""
     room = Room()
     room.cluster.install(room.group(1), 2)
     parked = room.begin_fetch(

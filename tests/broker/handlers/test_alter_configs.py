@@ -1,4 +1,4 @@
-"""Settings of topics are changed while they live, and what cannot be changed says so."""
+"""Settings of existing topics change at run time; those that cannot be changed are refused."""
 
 import pytest
 
@@ -54,7 +54,8 @@ def change(world: World, *configs: tuple[str, int, str | None], **fields: object
 
 @pytest.mark.parametrize("version", range(3))
 def test_all_settings_are_replaced(version: int) -> None:
-    """Asked of node 3 while the registry's master is node 1; there it shows when answered."""
+    """The client asks node 3 while the registry's master is node 1; node 3 shows the change when it
+    answers."""
     world = world_with(retention_ms="1", segment_bytes="1048576")
     assert replace(world, ("retention.ms", "2"), version=version) == ErrorCode.NONE
     assert settings_of(world, 3) == {"retention.ms": "2"}
@@ -103,7 +104,8 @@ def begin_change(world: World, value: str, node: int = 3) -> Asked:
 
 
 def test_a_change_that_was_stuck_does_not_undo_a_later_one() -> None:
-    """F1: the first attempt waits on a link; the second is acknowledged; so is another client's."""
+    """F1: the first attempt is stuck on a link; a second one and another client's are
+    acknowledged."""
     world = world_with()
     asked = begin_change(world, "1")
     (stuck,) = world.cluster.queues[REGISTRY_GROUP]
@@ -118,7 +120,7 @@ def test_a_change_that_was_stuck_does_not_undo_a_later_one() -> None:
 
 
 def test_two_changes_at_the_same_time_both_come_about() -> None:
-    """The second in the log is refused, for it did not know of the first, and decided anew."""
+    """The second in the log is refused, as it did not know of the first, and is decided again."""
     world = world_with()
     first, second = begin_change(world, "1", node=2), begin_change(world, "2", node=3)
     world.cluster.settle()
@@ -143,8 +145,9 @@ def test_a_node_that_is_behind_decides_anew_when_it_has_caught_up() -> None:
 
 
 def test_a_client_that_has_hung_up_undoes_nothing_that_was_acknowledged_since() -> None:
-    """Its node waited for a registry's master, who had stopped; the client asked another node, for
-    something else. When the first attempt comes to the log it is refused, and not decided anew."""
+    """Its node waited for the registry's master, which had stopped; the client asked another node
+    for something else. When the first attempt reaches the log it is refused, and is not decided
+    again."""
     world = world_with()
     asked = begin_change(world, "1", node=3)
     world.cluster.lagging.add(NodeId(3))
@@ -152,7 +155,7 @@ def test_a_client_that_has_hung_up_undoes_nothing_that_was_acknowledged_since() 
     world.cluster.queues[REGISTRY_GROUP].clear()
     asked.reply.hung_up = True
     later = begin_change(world, "2", node=2)
-    world.advance(EVERYWHERE_NS // MS + 100)  # node 3 is alive, and does not say that it has it
+    world.advance(EVERYWHERE_NS // MS + 100)  # node 3 is alive, and does not report that it has it
     assert later.response.responses[0].error_code == ErrorCode.NONE
     world.cluster.queues[REGISTRY_GROUP].append(stuck)
     world.cluster.settle()
@@ -163,7 +166,7 @@ def test_a_client_that_has_hung_up_undoes_nothing_that_was_acknowledged_since() 
 
 
 def test_what_is_read_when_its_client_has_hung_up_is_not_done() -> None:
-    """The node had stopped, with the request in its socket."""
+    """The node was stopped, with the request in its socket."""
     world = world_with()
     named = [IncrementalAlterableConfig("retention.ms", SET, "1")]
     resource = IncrementalAlterConfigsResource(TOPIC, "t", named)
@@ -179,7 +182,8 @@ def test_what_is_read_when_its_client_has_hung_up_is_not_done() -> None:
 
 @pytest.mark.parametrize("since", [None, "1", "2"])
 def test_a_change_whose_first_attempt_was_carried_out_unheard(since: str | None) -> None:
-    """It is done if the settings are so, and else nobody knows: it was, and was changed again."""
+    """It is done if the settings are as asked. Otherwise nobody knows: it was done, and changed
+    again."""
     world = world_with()
     world[3].groups.answers_to_lose = 1
     asked = begin_change(world, "1")

@@ -1,4 +1,4 @@
-"""The one door for requests: what is advertised, what is refused, what a bug costs."""
+"""The one entry for requests: what is advertised, what is refused, and what a bug costs."""
 
 import pkgutil
 from contextlib import suppress
@@ -32,7 +32,8 @@ LIBRDKAFKA_NEEDS = {
     ApiKey.OFFSET_FETCH: (1, 1),
     ApiKey.INIT_PRODUCER_ID: (0, 0),
 }
-"""Exact versions older librdkafkas look for, else they turn features off silently (kafka.md 2)."""
+"""Exact versions that older librdkafkas look for; without them they silently turn features off
+(kafka.md 2)."""
 
 
 def frame(message: object, version: int) -> memoryview:
@@ -53,7 +54,8 @@ def test_what_is_advertised_is_what_is_served(version: int) -> None:
 
 
 def test_a_client_from_the_future_is_told_what_it_may_ask() -> None:
-    """ApiVersions v99: a version 0 body with error 35, so that it can ask again (KIP-511)."""
+    """ApiVersions v99: the answer has a version 0 body with error 35, so the client can ask again
+    (KIP-511)."""
     world, asked = World(), Asked(ApiKey.API_VERSIONS, 0)
     future = bytes.fromhex("0012 0063 00000007 ffff 00")
     world[1].api.handle_frame(memoryview(future), True, CLIENT_HOST, asked.reply)
@@ -111,7 +113,8 @@ def broken_later(broker: Broker, request: Request) -> None:
 
 @pytest.mark.parametrize("handler", [broken_now, broken_later])
 def test_a_bug_in_a_handler_costs_its_connection_only(handler: object) -> None:
-    """Now or in a callback: reported with its traceback, and everybody else goes on."""
+    """In the handler or in a callback: it is reported with its traceback, and all others
+    continue."""
     world, reply = World(), FakeReply()
     handlers = {**HANDLERS, ApiKey.DESCRIBE_CLUSTER: handler}
     table = ApiTable(world[1].broker, handlers)  # type: ignore[arg-type]
@@ -140,7 +143,7 @@ def test_answers_are_gathered_in_the_order_they_were_asked_for() -> None:
 
 
 def rows_under(heading: str) -> list[list[str]]:
-    """The cells of the table in that section of the page for users, without its head."""
+    """The cells of the table in that section of the user documentation, without the header."""
     page = (Path(__file__).parents[3] / "docs" / "kafka.md").read_text()
     section = page[page.index(f"## {heading}\n") + 3 :].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("| ")]
@@ -148,7 +151,7 @@ def rows_under(heading: str) -> list[list[str]]:
 
 
 def kafkas_keys() -> dict[int, str]:
-    """Every API of Kafka's, by somebody else's account of it."""
+    """Every API of Kafka's, from an independent source."""
     found = {}
     for package in pkgutil.iter_modules(kio.schema.__path__, "kio.schema."):
         if package.ispkg:

@@ -1,4 +1,4 @@
-"""ElectLeaders, in Kafka's words and with what it does here."""
+"""ElectLeaders as Kafka defines it, and what it does here."""
 
 import pytest
 
@@ -14,7 +14,7 @@ PARTITIONS = 4
 
 @pytest.fixture
 def world() -> World:
-    """Node 1 is master of everything; it belongs on nodes 1, 2, 3, 1, 2."""
+    """Node 1 is master of everything; the ideal nodes are 1, 2, 3, 1, 2."""
     world = World(nodes=3, groups=4)
     create = topics.CreateTopicsRequest([topics.CreatableTopic("t", PARTITIONS, -1)])
     world.ask(1, create, 7)
@@ -77,7 +77,7 @@ def test_what_is_not_moved_in_time_is_said_partition_by_partition(world: World) 
 
 
 def test_for_all_partitions_only_those_that_were_elected_are_told(world: World) -> None:
-    """As Kafka has it; partition 2 has its preferred leader."""
+    """As in Kafka; partition 2 already has its preferred leader."""
     asked = elect(world, None)
     for group, node in ((1, 2), (2, 3), (4, 2)):
         moved(world, group, node)

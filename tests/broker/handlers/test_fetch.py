@@ -26,7 +26,7 @@ def filled(values: str = "abcdef", *, tail: bool = True, pad: int = 0) -> DataWo
 
 
 def forget_tail(world: DataWorld) -> None:
-    """As after a restart: everything has to come from the log."""
+    """As after a restart: all reads go to the log."""
     for partition in range(len(world[1].registry.topics[TOPIC].partitions)):
         world[1].tail.drop(world.uid(partition))
 
@@ -142,7 +142,7 @@ def test_one_request_reads_a_bounded_part_of_the_log() -> None:
 
 
 def behind(partitions: int, batches: int = 24) -> DataWorld:
-    """Much in each of node 1's first partitions, and nothing of it in memory."""
+    """Node 1's first partitions have much data, and none of it is in memory."""
     world = DataWorld()
     for number in range(batches):
         for partition in range(partitions):
@@ -169,7 +169,7 @@ def spans_read(world: DataWorld, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
 def test_what_the_next_request_reads_first_is_begun_before(
     partitions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients put the partition at the end that they were given something of."""
+    """Clients move a partition that they got data from to the end of the request."""
     world = behind(partitions)
     spans, soon = spans_read(world, monkeypatch), world[1].log.soon
     offsets = dict.fromkeys(range(0, 2 * partitions, 2), 0)
@@ -216,7 +216,8 @@ def test_log_and_tail_meet_without_a_gap() -> None:
 
 
 def test_a_read_that_ends_below_the_tail_needs_nothing_of_it() -> None:
-    """Found by a consumer of old data in a benchmark: it got an assertion instead, for ever."""
+    """Found by a consumer of old data in a benchmark: it got an assertion error instead, for
+    ever."""
     world = filled("abc", tail=False)
     world.produce(1, 0, batch("d"))
     asked = world.fetch(1, want(0, 0, bytes_max=1))
@@ -225,7 +226,7 @@ def test_a_read_that_ends_below_the_tail_needs_nothing_of_it() -> None:
 
 @pytest.mark.parametrize("byte", [11, 16, 17, HEADER_BYTES])
 def test_damage_on_the_disk_is_never_served(byte: int) -> None:
-    """What lies before it is, and then the client hears that the storage has failed."""
+    """The data before it is served; then the client gets a storage error."""
     world = filled(tail=False)
     index = world[1].machines[world.group(0)].partition(world.uid(0)).index
     world[1].log.data[index.position(3) + byte] ^= 1
@@ -240,7 +241,7 @@ def test_damage_on_the_disk_is_never_served(byte: int) -> None:
 def test_a_log_that_cannot_be_read_is_told_from_where_it_begins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two spans, the second one retired meanwhile: the first is served."""
+    """Two spans, and the second is retired meanwhile: the first is served."""
     world = DataWorld()
     for value in "ab":
         world.produce(1, 0, batch(value))
@@ -259,7 +260,7 @@ def test_a_log_that_cannot_be_read_is_told_from_where_it_begins(
     assert world.fetch(1, want(0, 1)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-# ---- who is asked -------------------------------------------------------------------------------
+# ---- which node is asked -------------------------------------------------------------------------
 
 
 def test_another_node_names_the_leader() -> None:
@@ -285,7 +286,7 @@ def test_epochs_are_fenced_both_ways() -> None:
 
 
 def test_a_master_that_may_not_act_says_nothing_about_its_data() -> None:
-    """The lease is looked at after the read: what was read is not sent (R14)."""
+    """The lease is checked after the read: what was read is not sent (R14)."""
     world = filled()
     world[1].groups.asleep.add(world.group(0))
     answer = world.fetch(1, want(0, 0))
@@ -297,7 +298,8 @@ def test_a_master_that_may_not_act_says_nothing_about_its_data() -> None:
 
 @pytest.mark.parametrize("why", ["asleep", "behind"])
 def test_a_master_that_may_not_act_calls_no_offset_out_of_range(why: str) -> None:
-    """It may be behind whoever acts now: a consumer that believed it would begin somewhere else."""
+    """It may be behind the node that acts now: a consumer that believed it would reset its
+    offset."""
     world = filled()
     groups = world[1].groups
     (groups.asleep if why == "asleep" else groups.behind).add(world.group(0))
@@ -370,7 +372,8 @@ def test_sessions_are_never_granted_and_unknown_ones_are_refused() -> None:
 
 @pytest.mark.parametrize("epoch", [0, -1])
 def test_who_begins_or_ends_a_session_says_all_it_wants(epoch: int) -> None:
-    """Kafka serves it, whatever session it names: another's is neither closed nor read from."""
+    """As in Kafka, whatever session it names: the session of another client is neither closed nor
+    read."""
     world = filled()
     asked = world.begin_fetch(1, want(0, 0), session_id=17, session_epoch=epoch)
     assert (asked.response.error_code, asked.response.session_id) == (ErrorCode.NONE, 0)
@@ -422,7 +425,8 @@ def test_min_bytes_are_waited_for_until_the_time_is_over() -> None:
 
 
 def test_bytes_beyond_the_limits_of_the_request_are_not_counted_for_ever() -> None:
-    """min_bytes above what one partition may answer: another partition can make it full."""
+    """min_bytes is above what one partition may return: another partition can still fill the
+    answer."""
     world = filled("")
     size = len(batch("x"))
     wanted = [want(partition, 0, bytes_max=size) for partition in (0, 1)]
@@ -485,7 +489,7 @@ def test_a_fetch_waits_out_a_handover_rather_than_bring_back_an_error() -> None:
 
 
 def test_a_client_that_heard_of_our_mastership_before_us_waits_for_it() -> None:
-    """The old master applied the Steal first and sent its consumers here."""
+    """The old master applied the Steal first and redirected its consumers here."""
     world = filled()
     coming = world.cluster.epochs[world.group(0)] + 1
     asked = world.begin_fetch(2, want(0, 0, epoch=coming))
@@ -549,7 +553,7 @@ def test_one_timer_serves_them_all_and_answered_ones_leave_nothing_behind() -> N
 
 
 def test_groups_are_looked_at_once_however_many_partitions_they_have() -> None:
-    """Twelve partitions in two groups: the lease is read twice, not twelve times."""
+    """Twelve partitions in two groups: the lease is checked twice, not twelve times."""
     world = DataWorld(groups=1)
     looked: list[GroupId] = []
     groups = world[1].groups
@@ -565,7 +569,8 @@ def test_groups_are_looked_at_once_however_many_partitions_they_have() -> None:
 
 
 def test_a_parked_fetch_makes_room_for_another_kind_of_request_behind_it() -> None:
-    """Answers keep the order of requests: a FindCoordinator would wait as long as the fetch."""
+    """Answers keep the order of requests: a FindCoordinator would wait as long as the fetch
+    does."""
     world = filled()
     asked = waiting(world, max_wait_ms=30_000)
     hurry = asked.reply.hurry
@@ -573,4 +578,4 @@ def test_a_parked_fetch_makes_room_for_another_kind_of_request_behind_it() -> No
     hurry()
     assert asked.settled
     assert partition_of(asked).error_code == ErrorCode.NONE
-    hurry()  # once more changes nothing
+    hurry()  # doing it once more changes nothing

@@ -1,4 +1,4 @@
-"""Settings of Kafka's that have no effect here: taken where they ask for nothing."""
+"""Kafka's settings that have no effect here are accepted where they ask for nothing."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def verdict(name: str, value: str) -> list[ErrorCode]:
 
 
 def test_a_topic_with_every_setting_at_kafkas_default_is_made() -> None:
-    """As tools send it that know all settings, and not which of them were set."""
+    """This is how tools send it that know all settings but not which of them were set."""
     configs = [CreatableTopicConfig(*one) for one in KAFKAS_DEFAULTS.items()]
     assert len(configs) >= 31
     assert create(World(), CreatableTopic("t", 1, 1, configs=configs)) == [ErrorCode.NONE]

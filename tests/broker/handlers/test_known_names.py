@@ -1,4 +1,5 @@
-"""What another node told a client is so, a node that has not heard of it yet does not deny."""
+"""What another node has told a client is true, so a node that has not heard of it must not deny
+it."""
 
 import pytest
 
@@ -54,7 +55,7 @@ def error_of(response: object) -> int:
 
 
 def make_unheard(world: World) -> None:
-    """There is a topic, and one node that is alive does not get to hear of it."""
+    """A topic exists, and one live node does not hear of it."""
     world.cluster.lagging.add(NodeId(BEHIND))
     asked = world.send(1, CREATE, 7)
     world.advance(EVERYWHERE_NS // MS + 100)
@@ -83,7 +84,7 @@ def test_of_a_topic_that_nobody_made_it_is_said_soon(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "a/b", "x" * 32_000])
 def test_no_topic_can_have_such_a_name(name: str) -> None:
-    """The registry is not asked; its commands have no room for some."""
+    """The registry is not asked; its commands have no room for some of these names."""
     delete = DeleteTopicsRequest(topics=[DeleteTopicState(name)], timeout_ms=SOON_MS)
     world = World()
     make_unheard(world)
@@ -127,8 +128,8 @@ EVERYWHERE = {
 
 @pytest.mark.parametrize("name", EVERYWHERE)
 def test_a_change_is_told_when_every_node_has_heard_of_it(name: str) -> None:
-    """Else a client that goes on at another node would not find the new topic, would write to, or
-    read, the one that was, or be refused by what was set before."""
+    """Otherwise a client that goes on at another node would not find the new topic, would write to
+    or read the old one, or would be refused by the old settings."""
     world = World()
     world.ask(1, CREATE, 7)
     world.cluster.lagging.add(NodeId(BEHIND))
@@ -182,7 +183,7 @@ def test_what_is_only_validated_waits_for_nobody() -> None:
 
 
 def test_a_topic_that_metadata_makes_is_told_when_every_node_has_heard_of_it() -> None:
-    """Its producer goes on at the leader, which may be any of them."""
+    """Its producer goes on at the leader, which may be any node."""
     world = World(auto_create_topics=True, no_coordinator_wait_ms=1_000)
     world.cluster.lagging.add(NodeId(BEHIND))
     metadata = MetadataRequest([MetadataRequestTopic(name="new")], allow_auto_topic_creation=True)

@@ -1,7 +1,7 @@
-"""Leader epochs as clients see them: they remember them by a partition's name.
+"""Leader epochs as clients see them, who remember them by the partition's name.
 
-A client that has seen a leader epoch believes no lower one (librdkafka stays with the old leader),
-so those of a new topic begin above what any topic before it had.
+A client that has seen a leader epoch ignores a lower one (librdkafka stays with the old leader). So
+the epochs of a new topic begin above those of every earlier topic of that name.
 """
 
 from typing import Any
@@ -39,8 +39,8 @@ def make_anew(world: DataWorld, partitions: int = 4) -> None:
 
 
 def old_world() -> DataWorld:
-    """The masters of the first two groups have changed often, the others' hardly ever; their groups
-    are full, so that a new topic begins in others."""
+    """The masters of the first two groups have changed often, those of the others hardly ever. The
+    first two are full, so a new topic goes to other groups."""
     world = DataWorld()
     for number in range(40):
         for group in (1, 2):
@@ -66,7 +66,7 @@ def test_leader_epochs_do_not_fall_when_a_topic_is_made_anew() -> None:
 
 
 def test_all_answers_say_the_same_epoch_of_a_partition() -> None:
-    """What Metadata says is what Fetch and ListOffsets compare with, and what refusals name."""
+    """Metadata, Fetch, ListOffsets and refusals all use the same epoch."""
     world = old_world()
     make_anew(world)
     (first, *_) = metadata(world)
@@ -101,7 +101,7 @@ def test_a_producer_is_told_the_same_epoch() -> None:
 
 
 def test_a_node_that_has_not_heard_of_a_master_waits_before_it_deletes() -> None:
-    """Else nobody would know what the new topic's epochs have to be above."""
+    """Otherwise nobody would know which epochs the new topic must exceed."""
     world = old_world()
     groups, asked = world[2].groups, []
     known, groups.epoch = groups.epoch, lambda group: 0  # type: ignore[method-assign]
@@ -115,11 +115,11 @@ def test_a_node_that_has_not_heard_of_a_master_waits_before_it_deletes() -> None
     assert asked[0].response.responses[0].error_code == ErrorCode.NONE
 
 
-# -- how far an epoch reaches (OffsetForLeaderEpoch) -----------------------------------------------
+# -- where an epoch ends (OffsetForLeaderEpoch) ----------------------------------------------------
 
 
 def led_by_three() -> tuple[DataWorld, list[tuple[int, int, int]]]:
-    """A partition that three nodes have led, one after the other: (epoch, begin, end) of each."""
+    """A partition that three nodes have led in turn: (epoch, begin, end) of each."""
     world, reigns, at = DataWorld(), list[tuple[int, int, int]](), 0
     for node in (1, 2, 3):
         world.cluster.install(1, node)
@@ -154,7 +154,7 @@ def test_an_epoch_that_appended_nothing_ends_with_the_one_before() -> None:
 
 
 def test_who_has_read_anything_is_never_told_that_it_is_gone() -> None:
-    """Whatever was read: nor after DeleteRecords, nor of a topic that was made anew."""
+    """This also holds after DeleteRecords, and for a topic that was deleted and made again."""
     world, reigns = led_by_three()
     trim = DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 4)])
     trimmed = world.ask(3, DeleteRecordsRequest([trim], 1_000), 2)

@@ -26,7 +26,7 @@ from wire.records.spans import rebuilt
 
 @pytest.fixture
 def world() -> DataWorld:
-    """Records at ms 0, 1, 2 / 100, 101 / 50, 51: the clock of a producer was set back."""
+    """Records at ms 0, 1, 2 / 100, 101 / 50, 51: the producer's clock was set back."""
     world = DataWorld()
     for values, at_ms in [("abc", 0), ("de", 100), ("fg", 50)]:
         world.produce(1, 0, batch(*values, at_ms=at_ms))
@@ -77,7 +77,8 @@ MANY = AT_ONCE_RECORDS + 1
 def test_whatever_the_codec_and_the_size(
     world: DataWorld, codec: Compression, shape: dict[str, int]
 ) -> None:
-    """Seen: snappy, LZ4, Zstandard and batches of a megabyte were answered with their beginning."""
+    """A bug returned the beginning of batches of snappy, LZ4 and Zstandard, and of batches of a
+    megabyte."""
     world.produce(1, 0, timed([500, 502, 501, 503], compression=codec, **shape))
     found = [world.list_offsets(1, 0, START_MS + ms) for ms in (500, 501, 502, 503, 504)]
     assert [one.offset for one in found] == [7, 8, 8, 10, -1]
@@ -111,7 +112,8 @@ def rows_of(asked: Asked) -> list[tuple[ErrorCode, int]]:
 
 
 def test_an_answer_does_not_depend_on_what_else_is_asked(world: DataWorld) -> None:
-    """Seen: of twelve partitions with a batch of 6,000 records the last ten began too early."""
+    """A bug: of twelve partitions with a batch of 6,000 records each, the last ten began too
+    early."""
     for partition in (1, 2, 3):
         world.produce(1, partition, timed(range(MANY)))
     world.produce(1, 0, timed(range(1_000, 1_000 + MANY), compression=Compression.ZSTD))
@@ -121,7 +123,8 @@ def test_an_answer_does_not_depend_on_what_else_is_asked(world: DataWorld) -> No
 
 
 def test_nothing_below_a_log_start_within_a_batch(world: DataWorld) -> None:
-    """From the log and from cold data, at once and aside; the batch is there as a whole."""
+    """From the log and from cold data, at once and in the background; the whole batch is still
+    there."""
     for partition, many, cold in [(1, 6, False), (2, MANY, False), (3, 6, True)]:
         world.produce(1, partition, timed([9, *range(1, many)]))
         world.produce(1, partition, timed([3, 2]))
@@ -149,7 +152,8 @@ def test_nothing_below_a_log_start_within_a_batch(world: DataWorld) -> None:
 
 
 def test_of_the_records_with_the_greatest_timestamp_the_first(world: DataWorld) -> None:
-    """Also where a batch before claims more than it has, or a later one has the same."""
+    """Also where an earlier batch claims a greater timestamp than it has, or a later one has the
+    same."""
     for data in [timed([5, 1], claim_ms=50), timed([2, 7, 7, 3]), timed([7]), timed([6])]:
         world.produce(1, 1, data)
     answer = world.list_offsets(1, 1, MAX_TIMESTAMP)
@@ -157,7 +161,8 @@ def test_of_the_records_with_the_greatest_timestamp_the_first(world: DataWorld) 
 
 
 def test_what_a_batch_claims_is_not_believed(world: DataWorld) -> None:
-    """Its producer says what its greatest timestamp is, and compaction may have taken that."""
+    """A producer states a batch's greatest timestamp, and compaction may have removed that
+    record."""
     for data in [timed([5, 1], claim_ms=50), timed([2, 8], claim_ms=20), timed([30])]:
         world.produce(1, 1, data)
     found = [world.list_offsets(1, 1, START_MS + ms).offset for ms in (5, 6, 9, 31)]
@@ -173,12 +178,12 @@ def test_the_logs_own_time_is_that_of_every_record(world: DataWorld) -> None:
     assert world.list_offsets(1, 0, MAX_TIMESTAMP).offset == 7
 
 
-# -- while it searches ------------------------------------------------------------------------
+# -- while a search runs ----------------------------------------------------------------------
 
 
 @pytest.fixture
 def held(world: DataWorld) -> DataWorld:
-    """What is done aside waits until the story says so; each partition but 0 has to be searched."""
+    """Background work waits until the story says so; each partition but 0 has to be searched."""
     for partition in (1, 2, 3):
         world.produce(1, partition, timed(range(MANY)))
     world[1].background.held = True
@@ -209,7 +214,7 @@ def test_others_are_served_while_it_searches(held: DataWorld) -> None:
 def test_what_is_not_found_in_time_is_said_to_be_unknown(
     held: DataWorld, fields: dict[str, int], wait_ms: int
 ) -> None:
-    """Never a guess: clients ask again for what is missing."""
+    """It never guesses: clients ask again for the missing ones."""
     waiting = asked(held, dict.fromkeys((1, 2, 3), LATE), 10, **fields)
     held[1].background.do_one()
     held.advance(wait_ms - 10)
@@ -309,7 +314,7 @@ def test_unknown_partitions_and_timestamps_are_refused(world: DataWorld) -> None
 
 
 def test_nothing_is_kept_elsewhere(world: DataWorld) -> None:
-    """As a broker answers that has no tiered storage."""
+    """It answers like a broker without tiered storage."""
     world[1].machines[world.group(0)].partition(world.uid(0)).start_at(4)
     assert world.list_offsets(1, 0, EARLIEST_LOCAL, version=8).offset == 4
     answer = world.list_offsets(1, 0, LATEST_TIERED, version=9)
@@ -335,7 +340,7 @@ def test_damage_is_a_storage_error(world: DataWorld) -> None:
 
 
 def test_damage_in_cold_data_is_a_storage_error(world: DataWorld) -> None:
-    """And is told to whoever mends it."""
+    """It is also reported for repair."""
     state = world[1].machines[world.group(0)].partition(world.uid(0))
     plan = state.copy_plan(1 << 60, 100)
     assert plan is not None
@@ -350,7 +355,7 @@ def test_damage_in_cold_data_is_a_storage_error(world: DataWorld) -> None:
 
 
 def test_what_is_no_batch_inside_is_said_to_be_corrupt(world: DataWorld) -> None:
-    """It was stored before batches were looked into: there is no right answer."""
+    """It was stored before batches were checked: no answer would be right."""
     whole = timed([1, 2, 3], compression=Compression.ZSTD)
     data = rebuilt(parse_header(memoryview(whole)), whole[HEADER_BYTES:-4])
     state = world[1].machines[world.group(1)].partition(world.uid(1))

@@ -1,4 +1,4 @@
-"""Records are deleted up to an offset, on every replica; and how much is kept is told."""
+"""DeleteRecords removes records up to an offset on every replica; DescribeLogDirs reports sizes."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_records_below_an_offset_go_on_every_replica() -> None:
         assert node.machines[world.group(0)].partitions[world.uid(0)].log_start == 3
     assert world.fetch(1, want(0, 2)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert world.fetch(1, want(0, 3)).log_start_offset == 3
-    # The batch that holds offset 3 stays whole; clients drop what lies before it.
+    # The batch that holds offset 3 stays whole; clients drop the records before it.
     assert contents(world.fetch(1, want(0, 3)).records) == [(2, "c"), (3, "d"), (4, "e"), (5, "f")]
 
 
@@ -62,7 +62,7 @@ def test_everything_can_go_and_offsets_go_on() -> None:
 
 
 def test_everything_is_what_there_is_when_it_is_decided() -> None:
-    """F1: the command may come into the log late; what was acknowledged since was never meant."""
+    """F1: the command may reach the log late; records acknowledged since then are not deleted."""
     world = DataWorld()
     world.produce(1, 0, batch("a", "b"))
     asked = begin_delete(world, 0, -1)
@@ -92,7 +92,7 @@ def test_the_start_never_goes_back_and_never_beyond_the_end() -> None:
     assert delete(world, 0, 4) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert delete(world, 0, -2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert delete(world, 9, 0) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
-    assert delete(world, 1, 0) == (ErrorCode.NONE, 0)  # a partition nothing was produced to
+    assert delete(world, 1, 0) == (ErrorCode.NONE, 0)  # a partition that has no records
 
 
 def test_a_duplicate_of_a_deleted_batch_is_still_known() -> None:
@@ -105,7 +105,7 @@ def test_a_duplicate_of_a_deleted_batch_is_still_known() -> None:
 
 
 def test_a_partition_named_twice_is_not_deleted_from() -> None:
-    """Each of them would be a command, and move what every replica holds of the index."""
+    """Each of them would be a command, and each would move data of the index on every replica."""
     world = DataWorld()
     for value in "abc":
         world.produce(1, 0, batch(value))

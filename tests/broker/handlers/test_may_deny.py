@@ -1,4 +1,4 @@
-"""A node that knows that it has something to learn says of no topic that there is none."""
+"""A node that knows it is behind does not answer that a topic does not exist."""
 
 from typing import Any
 
@@ -86,7 +86,7 @@ TOOLS = {
 
 
 def errors(response: Any) -> list[int]:
-    """All that are said of a partition or a resource, wherever they stand."""
+    """All errors of a partition or a resource, wherever they are in the answer."""
     found = []
     rows = [response]
     while rows:
@@ -103,7 +103,7 @@ def errors(response: Any) -> list[int]:
 
 
 def world_of(*, knows: bool = False) -> World:
-    """A topic that node 3 has not heard of; `knows`: that there is something."""
+    """Node 3 has not heard of a topic; `knows`: it knows that it has missed something."""
     world = World()
     world.cluster.lagging.add(NodeId(BEHIND))
     world.send(1, CREATE, 7)
@@ -163,7 +163,7 @@ def test_who_asks_which_topics_there_are_waits_until_it_is_known(wanted: Metadat
 
 @pytest.mark.parametrize("wanted", [BY_NAME, BY_ID, ALL])
 def test_and_asks_another_node_where_that_takes_long(wanted: MetadataRequest) -> None:
-    """librdkafka tells its application that a topic is unknown on LEADER_NOT_AVAILABLE as well."""
+    """librdkafka reports an unknown topic to its application on LEADER_NOT_AVAILABLE as well."""
     world = world_of(knows=True)
     asked = world.send(BEHIND, wanted, 12)
     world.advance(1_500)
@@ -176,7 +176,7 @@ def test_what_is_known_is_told_at_once() -> None:
     world[BEHIND].groups.outdated.add(REGISTRY_GROUP)
     (topic,) = world.ask(BEHIND, BY_NAME, 12).topics
     assert topic.error_code == ErrorCode.NONE
-    world[1].groups.outdated.add(REGISTRY_GROUP)  # but who decides what there is knows it
+    world[1].groups.outdated.add(REGISTRY_GROUP)  # but the node that decides what exists knows it
     nowhere = MetadataRequest([MetadataRequestTopic(name="nowhere")])
     assert world.ask(1, nowhere, 12).topics[0].error_code == UNKNOWN
 

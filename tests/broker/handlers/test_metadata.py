@@ -1,4 +1,4 @@
-"""What clients are told about nodes, topics and leaders, in every version they may ask."""
+"""What Metadata tells clients about nodes, topics and leaders, in every version."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def leaders(response: MetadataResponse, topic: int = 0) -> list[tuple[int, int]]
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_lists_all_topics_and_nodes(version: int) -> None:
-    """Also version 0, where an empty list means all topics and null does not exist."""
+    """Also in version 0, where an empty list means all topics and null does not exist."""
     world = world_with_topic()
     response = world.ask(2, MetadataRequest([] if version == 0 else None), version)
     addresses = [(one.node_id, one.host, one.port) for one in response.brokers]
@@ -75,7 +75,7 @@ def test_by_name_by_id_and_unknown() -> None:
 
 
 def test_the_answer_waits_for_a_leader_and_no_longer_than_that() -> None:
-    """A client that hears "nobody" backs off longer than an election lasts."""
+    """A client that gets no leader backs off for longer than an election lasts."""
     world = world_with_topic()
     world.cluster.install(1, None)
     asked = world.send(2, by_name("orders"), 12)
@@ -103,7 +103,7 @@ def test_without_a_leader_the_answer_says_so_in_time() -> None:
 
 
 def test_a_master_nobody_can_reach_is_no_leader() -> None:
-    """A node that has not registered yet has no address to give to clients."""
+    """A node that has not registered yet has no address that clients could use."""
     world = world_with_topic(nodes=2, no_coordinator_wait_ms=0)
     world.cluster.install(1, 9)
     partition = world.ask(1, MetadataRequest(None), 12).topics[0].partitions[0]
@@ -111,7 +111,8 @@ def test_a_master_nobody_can_reach_is_no_leader() -> None:
 
 
 def test_an_epoch_never_goes_backwards() -> None:
-    """A replica set back to a checkpoint may hold an old lease; clients would ignore it anyway."""
+    """A replica restored from a checkpoint may hold an old lease; clients would ignore the lower
+    epoch anyway."""
     world = world_with_topic(no_coordinator_wait_ms=0)
     world.cluster.install(1, 2)
     told = leaders(world.ask(1, MetadataRequest(None), 12))[0]
@@ -126,7 +127,8 @@ def test_an_epoch_never_goes_backwards() -> None:
 
 
 def test_the_kept_answer_is_never_a_stale_one() -> None:
-    """All topics are encoded once, until a topic, a node, a leader or the placement changes."""
+    """All topics are encoded once, and again when a topic, a node, a leader or the placement
+    changes."""
     world = world_with_topic()
     first = world.ask(1, MetadataRequest(None), 12)
     assert world.ask(1, MetadataRequest(None), 12) == first
@@ -167,7 +169,8 @@ def test_describe_cluster(version: int) -> None:
 
 
 def test_there_is_a_controller_while_the_registry_has_no_master() -> None:
-    """Without, librdkafka's administration waits for one and does not ask again: 40 s were seen."""
+    """Without a controller, librdkafka's administration waits for one and does not ask again: 40 s
+    were seen."""
     world = world_with_topic()
     world.cluster.install(REGISTRY_GROUP, None)
     assert world.ask(2, MetadataRequest([]), 12).controller_id == 2
@@ -195,8 +198,8 @@ def test_this_is_not_the_controllers_endpoint(endpoint: int, error: ErrorCode) -
 def test_a_node_that_is_cut_off_sends_clients_to_the_others(
     version: int, wanted: MetadataRequest
 ) -> None:
-    """By the code of KIP-1102, at once; who asks in an older version is answered as ever, but that
-    no topic is denied."""
+    """With the code of KIP-1102, at once. A request of an older version gets the usual answer,
+    except that no topic is denied."""
     world = world_with_topic()
     world[2].broker.redirects_clients = lambda: True
     asked = world.send(2, wanted, version)

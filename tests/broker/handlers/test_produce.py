@@ -1,4 +1,4 @@
-"""Produce in real frames: what is acknowledged, what is refused, and in which words."""
+"""Produce in real frames: what is acknowledged, what is refused, and with which error."""
 
 import pytest
 from crc32c import crc32c
@@ -94,7 +94,7 @@ GARBAGE = b"\0" * 70
 def test_a_partition_that_is_named_twice_is_appended_to_and_answered_once(
     sent: list[bytes], stored: str | None, apart: bool
 ) -> None:
-    """As in Kafka: the last batch that can be one, whether its topic is named once or again."""
+    """As in Kafka: the last valid batch counts, whether or not its topic is named again."""
     world = DataWorld()
     rows = [PartitionProduceData(2, memoryview(one)) for one in sent]
     other = PartitionProduceData(0, memoryview(batch("other")))
@@ -133,7 +133,7 @@ def test_nobody_is_named_where_nobody_is_known() -> None:
 
 
 def test_the_names_of_the_clusters_own_topics_are_reserved() -> None:
-    """No client makes one, or deletes the one that every node reads."""
+    """No client can create one, or delete the one that every node reads."""
     world = DataWorld()
     world.run(CreateTopic(LOAD_TOPIC, bytes(15) + b"\x07", 1))
     wanted = [CreatableTopic(name, 1, 1) for name in ("__evenkeel_mine", LOAD_TOPIC)]
@@ -147,7 +147,8 @@ def test_the_names_of_the_clusters_own_topics_are_reserved() -> None:
 
 
 def test_the_clusters_own_topics_are_for_its_nodes() -> None:
-    """Every node decodes what is applied there: a client's gigabyte of gzip would stop them all."""
+    """Every node decodes what is applied there: a gigabyte of gzip from a client would stop them
+    all."""
     world = DataWorld()
     world.run(CreateTopic(LOAD_TOPIC, bytes(15) + b"\x07", 1))
     data = [PartitionProduceData(0, memoryview(batch("{}")))]
@@ -188,8 +189,8 @@ def test_a_retry_is_answered_with_the_offset_of_the_first_time() -> None:
 
 
 def test_a_gap_may_close_and_is_told_as_one_only_if_it_stays() -> None:
-    """A batch whose predecessor is still on its way is to come again; librdkafka would begin a new
-    epoch otherwise, and append twice what it has no answer for."""
+    """The batch is to come again if its predecessor is still on its way. Otherwise librdkafka would
+    begin a new epoch, and append twice what it has no answer for."""
     world = DataWorld()
     world.produce(1, 0, batch("a", pid=7, seq=0))
     for _ in range(2):
@@ -208,7 +209,7 @@ def test_a_gap_may_close_and_is_told_as_one_only_if_it_stays() -> None:
 
 
 def test_a_gap_behind_what_was_refused_for_good_is_told_at_once() -> None:
-    """Nothing will come that could close it: a producer need not wait to be told."""
+    """Nothing will come that could close the gap, so the producer need not wait."""
     world = DataWorld()
     world.produce(1, 0, batch("a", pid=7, seq=0))
     damaged = bytearray(batch("b", pid=7, seq=1))
@@ -245,8 +246,8 @@ def test_a_new_master_knows_the_producers_of_the_old_one() -> None:
 
 
 def test_a_micro_batch_that_is_run_again_is_appended_once() -> None:
-    """Also by a new master, who knows it from the log; and told in words of its own: a writer has
-    to know which of its chunks an earlier run has left there."""
+    """A new master knows the chunks from the log as well. The answer has an error code of its own:
+    a writer has to know which of its chunks an earlier run has written."""
     world, seen = DataWorld(), ErrorCode.DUPLICATE_SEQUENCE_NUMBER
     assert world.produce(1, 0, batch("a", "b", **under(5, 0, more=True))).base_offset == 0
     world.cluster.install(world.group(0), 2)
@@ -414,7 +415,7 @@ def test_an_unknown_topic_is_refused() -> None:
 
 
 def produce_frame(world: DataWorld, data: bytes, *, owned: bool) -> bytearray:
-    """Send a frame as the listener does and return its memory, which the listener may reuse."""
+    """Send a frame as the listener does, and return its memory, which the listener may reuse."""
     part = PartitionProduceData(0, memoryview(data))
     request = ProduceRequest(None, -1, 1_000, [TopicProduceData(TOPIC, [part])])
     frame = bytearray(b"".join(encode_request(request, 9, 1, "c"))[4:])
@@ -441,14 +442,15 @@ def test_a_large_batch_in_an_owned_frame_is_never_copied() -> None:
 
 
 def test_the_registrys_group_has_its_log_to_itself() -> None:
-    """Partitions lie in the data groups, numbered from 1."""
+    """Partitions are in the data groups, numbered from 1."""
     world = DataWorld(groups=2)
     assert sorted(world.group(partition) for partition in range(2)) == [GroupId(1), GroupId(2)]
     assert not world[1].machines[REGISTRY_GROUP].partitions
 
 
 def test_a_compacted_topic_takes_records_with_keys_only() -> None:
-    """And says which one has none; other topics, and this one before and after, take them all."""
+    """The error names the record without a key. Other topics, and this one before and after, take
+    all records."""
     world = DataWorld()
     keyed = build_batch([Record(b"v", b"k"), Record(None, b"k")])
     policy = {"cleanup.policy": "compact"}
@@ -471,7 +473,7 @@ def test_a_compacted_topic_takes_records_with_keys_only() -> None:
 
 
 def test_who_crowds_a_group_is_held_back_and_not_refused() -> None:
-    """In the general way and in the usual one."""
+    """On the general path and on the fast path."""
     world = DataWorld()
     world[1].groups.backlogged.add(world.group(0))
     for _ in range(2):

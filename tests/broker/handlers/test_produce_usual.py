@@ -1,7 +1,7 @@
-"""A request like the last of its connection is answered as if nothing was remembered of that.
+"""The fast path answers a request exactly as the general path would.
 
-Two worlds get the same frames: in one a connection lasts, in the other every request comes on a new
-one. Answers, what is appended and what is counted must be the same, byte for byte.
+Two worlds get the same frames: in one the connection lasts, in the other every request comes on a
+new connection. Answers, appended data and counters must be the same, byte for byte.
 """
 
 import random
@@ -39,7 +39,7 @@ def frame_of(
 
 
 def edited(data: bytes, at: int, value: bytes) -> bytes:
-    """Bytes of a batch's header changed, and its checksum right again."""
+    """A batch with changed header bytes and a correct checksum."""
     changed = bytearray(data)
     changed[at : at + len(value)] = value
     changed[17:21] = crc32c(changed[21:]).to_bytes(4, "big")
@@ -92,7 +92,7 @@ class Both:
             act(side.world)
 
     def ask(self, frame: bytes, *, owned: bool = True) -> FakeReply:
-        """Send, settle, compare."""
+        """Send the frame to both, settle, and compare."""
         replies = [side.send(frame, owned=owned) for side in self.sides]
         self.do(lambda world: world.settle())
         self.compare(*replies)
@@ -113,7 +113,7 @@ class Both:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("owned", [True, False])
 def test_requests_of_one_connection(version: int, owned: bool) -> None:
-    """Lengths of one, two and three varint bytes, partitions in turn."""
+    """Lengths of one, two and three varint bytes; the partitions take turns."""
     both = Both()
     for number, pad in enumerate((0, 0, 100, 20_000, 30, 0)):
         frame = frame_of(version, {number % 4: batch("a", "b", pad=pad)}, number)
@@ -176,7 +176,7 @@ def test_what_a_batch_must_not_say(at: int, value: bytes) -> None:
     both = Both()
     both.ask(frame_of(9, {0: batch("a", "b")}))
     both.ask(frame_of(9, {0: edited(batch("a", "b"), at, value)}))
-    for count in (1_000_000, 0):  # so many cannot be in so few bytes; and none
+    for count in (1_000_000, 0):  # more records than these bytes can hold; and none
         claim = edited(batch("a"), 23, (count - 1).to_bytes(4, "big", signed=True))
         both.ask(frame_of(9, {0: edited(claim, 57, count.to_bytes(4, "big"))}))
     assert both.sides[0].world[1].statistics.produce_batches == 1
@@ -206,7 +206,7 @@ def test_another_master_a_timeout_and_a_late_outcome() -> None:
     assert len(both.sides[0].world[1].broker.delayed_produces) == 0
     for side, queues in zip(both.sides, held, strict=True):
         side.world.cluster.queues = queues
-    both.do(lambda world: world.settle())  # the outcome comes, and nobody waits for it
+    both.do(lambda world: world.settle())  # the result comes, and nobody waits for it
     both.compare(*replies)
     both.do(lambda world: world.cluster.install(world.group(0), 2))
     both.ask(frame)
@@ -215,7 +215,8 @@ def test_another_master_a_timeout_and_a_late_outcome() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_mutated_frames(version: int) -> None:
-    """Bytes changed, cut off and added, anywhere: never another answer than without a memory."""
+    """Bytes are changed, cut off and added anywhere: the answer is always that of the general
+    path."""
     dice = random.Random(version)
     both = Both()
     for number in range(150):

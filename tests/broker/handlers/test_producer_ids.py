@@ -1,4 +1,4 @@
-"""Producer ids are unique over all nodes, cheap, and never tied to a transaction."""
+"""Producer ids are unique over all nodes, cheap to get, and never tied to a transaction."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_every_version_gives_a_fresh_id(version: int) -> None:
 
 
 def test_one_allocation_serves_everyone_who_waits() -> None:
-    """Blocks go by thousands; the last id of one and the first of the next differ by nodes only."""
+    """Ids are allocated in blocks of thousands; adjacent blocks may go to different nodes."""
     world = World()
     asked: list[Asked] = [world.send(2, InitProducerIdRequest(), 4) for _ in range(BLOCK_IDS + 5)]
     assert sum(len(queue) for queue in world.cluster.queues.values()) == 1
@@ -41,7 +41,7 @@ def test_one_allocation_serves_everyone_who_waits() -> None:
 @pytest.mark.parametrize("version", [3, 4])
 @pytest.mark.parametrize("epoch", [0, 1, 7, 2**15 - 2, 2**15 - 1, -2])
 def test_an_id_that_is_named_is_nobodys_identity(version: int, epoch: int) -> None:
-    """Whoever names another's id, or one of its own: a fresh one, as Kafka has it (KIP-98)."""
+    """A client that names an id, another's or its own, gets a fresh one, as in Kafka (KIP-98)."""
     world = World()
     victim = init(world, 1)
     given = {victim.producer_id}
@@ -59,7 +59,7 @@ def test_an_id_without_an_epoch_means_nothing() -> None:
 
 
 def test_two_producers_that_name_one_id_lose_nothing() -> None:
-    """The second one names the first one's id, as a client does that takes no id for its own 0."""
+    """The second one names the first one's id, like a client that takes 0 for "no id"."""
     world = DataWorld()
     first = init(world, 1)
     second = init(world, 1, producer_id=first.producer_id, producer_epoch=first.producer_epoch)

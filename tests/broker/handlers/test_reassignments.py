@@ -1,4 +1,4 @@
-"""The reassignment of partitions, in Kafka's words and with what it does to groups."""
+"""Partition reassignment as Kafka defines it, and what it does to groups."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ PARTITIONS = 4
 
 
 def made(world: World) -> World:
-    """Node 1 is master of everything; there is a topic, and ideal nodes."""
+    """Node 1 is master of everything; there is a topic, and a placement."""
     create = topics.CreateTopicsRequest([topics.CreatableTopic("t", PARTITIONS, -1)])
     world.ask(1, create, 7)
     nodes = len(world.nodes)
@@ -26,13 +26,13 @@ def made(world: World) -> World:
 
 @pytest.fixture
 def world() -> World:
-    """All nodes have all groups, and the cluster is of before there were replica sets."""
+    """All nodes have all groups, as in a cluster from before there were replica sets."""
     return made(World(nodes=3, groups=PARTITIONS))
 
 
 @pytest.fixture
 def five() -> World:
-    """Five founders; partition 0 is in group 1, on nodes 2, 3 and 4, and belongs on node 2."""
+    """Five founders; partition 0 is in group 1 on nodes 2, 3 and 4, with node 2 as ideal node."""
     return made(World(nodes=5, groups=PARTITIONS, replicas=3))
 
 
@@ -75,7 +75,7 @@ def under_way(world: World, topics: list[str] | None = None) -> dict[int, list[i
 
 
 def of_partition(world: World, number: int = 0) -> Any:
-    """What Metadata says of it."""
+    """Metadata's answer for it."""
     request = metadata.MetadataRequest([metadata.MetadataRequestTopic(name="t")])
     return world.ask(1, request, 12).topics[0].partitions[number]
 
@@ -100,7 +100,7 @@ def all_home(world: World) -> None:
 
 
 def test_other_nodes_are_the_groups_new_replica_set_and_the_first_its_master(five: World) -> None:
-    """Step by step as the group's master changes its members; every step is told as it is."""
+    """The group's master changes its members step by step; every step is reported as it is."""
     all_home(five)
     assert moves(five) == {}
     assert reassign(five, (0, [5, 3, 4])) == {0: ErrorCode.NONE}
@@ -162,7 +162,8 @@ def test_who_is_not_heard_is_offline_and_not_in_sync(five: World) -> None:
 
 
 def test_the_same_nodes_in_another_order_move_the_group(world: World) -> None:
-    """The first replica is the preferred leader: the group is pinned there, Metadata shows it."""
+    """The first replica is the preferred leader: the group is pinned there, and Metadata shows
+    it."""
     assert reassign(world, (0, [3, 1, 2])) == {0: ErrorCode.NONE}
     registry = world[1].registry
     assert registry.pins == {1: 3}

@@ -1,4 +1,5 @@
-"""Topics come, grow and go on any node; settings are shown; what we cannot promise is refused."""
+"""Topics are created, extended and deleted on any node; settings are shown; what we cannot
+guarantee is refused."""
 
 import pytest
 
@@ -35,7 +36,7 @@ def create(world: World, *topics: CreatableTopic, node: int = 1, **fields: objec
 
 @pytest.mark.parametrize("version", range(2, 8))
 def test_a_topic_is_created_on_any_node_and_known_there_at_once(version: int) -> None:
-    """The registry's master is node 1; the client asked node 3, and asks it for metadata next."""
+    """The registry's master is node 1; the client asks node 3, and then asks it for metadata."""
     world = World()
     topic = CreatableTopic("orders", 6, 3, configs=[CreatableTopicConfig("retention.ms", "1000")])
     result = world.ask(3, CreateTopicsRequest([topic]), version).topics[0]
@@ -111,7 +112,7 @@ def test_defaults_of_partitions_and_replicas() -> None:
     ],
 )
 def test_rules_for_new_topics(topic: CreatableTopic, error: ErrorCode) -> None:
-    """The same verdict from validate_only, which changes nothing, and with a reason in words."""
+    """validate_only gives the same verdict, with a reason, and changes nothing."""
     world = World()
     assert create(world, CreatableTopic("there", 1, 1)) == [ErrorCode.NONE]
     request = CreateTopicsRequest([topic], validate_only=True)
@@ -162,7 +163,7 @@ def test_without_a_registry_master_the_client_waits_as_long_as_it_said() -> None
 
 
 def test_an_attempt_of_unknown_fate_is_repeated_and_recognised() -> None:
-    """The first attempt was chosen, its answer was lost: the second must not say "it exists"."""
+    """The first attempt was chosen and its answer was lost: the second must not say "it exists"."""
     world = World()
     steps = [
         (CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7, "topics"),
@@ -269,10 +270,10 @@ def test_settings_of_a_node_are_told_by_itself() -> None:
 
 
 def test_founders_count_before_they_have_registered() -> None:
-    """A client that comes early must not be told for good that three copies are too many."""
+    """An early client must not get a final error that three copies are too many."""
     world = World(nodes=2)
     assert replicas_of(world[1].broker) == 2
-    founded = world.run  # completes a founding that named nobody, as of old clusters
+    founded = world.run  # completes a founding without names, as in old clusters
     founded(FoundCluster("evenkeel-test", 4, (NodeId(1), NodeId(2), NodeId(3)), 3))
     assert len(world[1].registry.nodes) == 2
     assert replicas_of(world[1].broker) == 3
@@ -280,8 +281,8 @@ def test_founders_count_before_they_have_registered() -> None:
 
 @pytest.mark.parametrize("replicas", [1, 2, 5])
 def test_copies_are_what_the_cluster_was_founded_with(replicas: int) -> None:
-    """Clusters whose groups had five members refused five copies, as more than a broker's default;
-    and those whose groups have one took three for granted."""
+    """Clusters whose groups had five members refused five copies as more than a broker's default,
+    and those whose groups had one took three for granted."""
     world = World(nodes=5)
     broker = world[1].broker
     founders = tuple(map(NodeId, range(1, 6)))

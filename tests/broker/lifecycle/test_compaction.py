@@ -1,7 +1,6 @@
-"""Compaction against a naive model: whatever is written and whenever rounds run, crash or find no
-room, a reader from the beginning learns the last value of each key, and never an older one after
-it.
-"""
+"""Compaction against a naive model. Whatever is written, and whenever rounds run, crash or find
+no room: a reader from the beginning gets the last value of each key, and never an older one
+after it."""
 
 import itertools
 from collections.abc import Iterable
@@ -60,7 +59,7 @@ def records_of(batches: Iterable[Batch]) -> list[Record]:
 
 
 def learn(table: Table, records: Iterable[Record]) -> Table:
-    """What a consumer has who keeps the last value of each key."""
+    """What a consumer has that keeps the last value of each key."""
     for record in records:
         assert record.key is not None
         if record.value is None:
@@ -72,15 +71,15 @@ def learn(table: Table, records: Iterable[Record]) -> Table:
 
 @attrs.define
 class Log:
-    """A partition in files of batches; the last file is still written to."""
+    """A partition in files of batches; the last file is still being written."""
 
     files: list[list[Batch]] = attrs.field(factory=lambda: [[]])
     written: list[Record] = attrs.field(factory=list)
-    """Everything, with its offsets."""
+    """All records ever written, with their offsets."""
     clean_to: int = 0
     now_ms: int = 10_000
     first_seen_ms: dict[int, int] = attrs.field(factory=dict)
-    """When a round first came across each tombstone."""
+    """When a round first met each tombstone."""
 
     def append(self, records: list[Record], codec: Compression) -> None:
         base = len(self.written)
@@ -95,7 +94,7 @@ class Log:
         return [batch for file in self.files for batch in file]
 
     def compact(self, keys_max: int, files_max: int) -> Rewriter:
-        """One round over all files but the last, which dies after `files_max` of them."""
+        """One round over all files but the last; it dies after `files_max` of them."""
         sealed = len(self.files) - 1
         survey = Survey(self.clean_to, keys_max)
         for batch in (batch for file in self.files[:sealed] for batch in file):
@@ -165,8 +164,8 @@ STEPS = st.one_of(
 @settings(max_examples=300, deadline=None, database=None)
 @given(steps=st.lists(STEPS, max_size=40))
 def test_every_reader_learns_the_last_value_of_each_key(steps: list[tuple]) -> None:
-    """Rounds with room for few keys, rounds that die between two files, tombstones that expire; and
-    a slow reader that goes on from its offset in whatever there is by then."""
+    """Rounds with room for few keys, rounds that die between two files, expiring tombstones; and a
+    slow reader that continues from its offset in whatever is there by then."""
     log, position, since_ms, learned = Log(), 0, 0, Table()
     for step in steps:
         match step:
@@ -199,7 +198,7 @@ def test_every_reader_learns_the_last_value_of_each_key(steps: list[tuple]) -> N
 def test_a_round_without_bounds_leaves_one_record_a_key(
     batches: list[list[Record]], codec: Compression
 ) -> None:
-    """And a second round finds nothing to do; one after the tombstones' time leaves values only."""
+    """A second round finds nothing to do; one after the tombstones' time leaves only values."""
     log = Log()
     for records in batches:
         log.append(records, codec)
@@ -218,8 +217,8 @@ def test_a_round_without_bounds_leaves_one_record_a_key(
 
 
 def test_a_full_survey_ends_within_a_batch() -> None:
-    """What it has not seen stays as it is, and is where the next one begins: no tombstone is
-    stamped before the round that removes what it deletes."""
+    """Records that it has not seen stay, and the next survey begins there. No tombstone is stamped
+    before the round that removes what it deletes."""
     log = Log()
     log.append([Record(b"v", b"a")], Compression.NONE)
     log.append([Record(b"v", b"b"), Record(b"v", b"c"), Record(None, b"a")], Compression.NONE)
@@ -240,7 +239,8 @@ def test_a_full_survey_ends_within_a_batch() -> None:
 
 @pytest.mark.parametrize("codec", Compression)
 def test_headers_stay(codec: Compression) -> None:
-    """Offsets, producer, sequence and codec are kept; the greatest time is that of what is left."""
+    """Offsets, producer, sequence and codec stay; the greatest time is that of the remaining
+    records."""
     batch = batch_of([Record(b"%d" % n, b"k%d" % (n % 2), 500 - n) for n in range(9)], 40, codec)
     survey = Survey(0)
     assert survey.add(batch)
@@ -271,7 +271,7 @@ def test_an_emptied_batch_holds_its_place() -> None:
 
 
 def test_a_tombstone_carries_its_clock() -> None:
-    """KIP-534: stamped when a round first meets it; the record's own time does not change."""
+    """KIP-534: a round stamps it when it first meets it; the record's own time does not change."""
     batch = batch_of([Record(b"v", b"other", 100), Record(None, b"k", 200)])
     survey = Survey(0)
     assert survey.add(batch)
@@ -290,7 +290,7 @@ def test_a_tombstone_carries_its_clock() -> None:
 
 
 def test_nothing_is_deleted_behind_a_batch_that_cannot_be_read() -> None:
-    """What it holds may be what the tombstone deletes: both stay, for ever."""
+    """That batch may hold what the tombstone deletes: both stay for ever."""
     secret = batch_of([Record(b"v", b"k")])
     secret = split(memoryview(rebuilt(secret.header._replace(attributes=5), secret.data[61:])))[0]
     marked = rebuilt(
@@ -308,7 +308,8 @@ def test_nothing_is_deleted_behind_a_batch_that_cannot_be_read() -> None:
 
 
 def test_nobody_elses_stamp_is_believed() -> None:
-    """A tombstone that no round has surveyed stays, whatever its producer has written above it."""
+    """A tombstone that no round has surveyed stays, whatever time its producer has written
+    there."""
     data = batch_of([Record(None, b"a")], 2)
     forged = split(
         memoryview(rebuilt(data.header._replace(attributes=DELETE_HORIZON_BIT), data.data[61:]))

@@ -1,4 +1,4 @@
-"""`max.compaction.lag.ms`: what is moved, and which file is ended, as a function of ages."""
+"""`max.compaction.lag.ms`: which data is tiered and which file is ended, depending on age."""
 
 import attrs
 
@@ -19,7 +19,7 @@ GROUP, UID, LIMIT_MS = GroupId(1), 7, 1_600
 
 @attrs.define(slots=False)
 class Story:
-    """A partition with one batch each 100 ms, at positions 0, 1,000, 2,000 ... of the log."""
+    """A partition with one batch every 100 ms, at positions 0, 1,000, 2,000 ... of the log."""
 
     lag_min_ms: int = 0
     since_ms: int | None = None
@@ -47,7 +47,7 @@ class Story:
         self.ended.append(uid)
 
     def at(self, ms: int) -> list[int]:
-        """What is moved at this time after START_MS, a pass later than the one before."""
+        """What is tiered at this time after START_MS, in a pass later than the one before."""
         self.moved.clear()
         self.boot_ns += EVERY_NS
         self.lag.tick(Now((START_MS + ms) * MS, self.boot_ns, trusted=True))

@@ -66,8 +66,8 @@ def test_young_records_wait_and_all_that_is_behind_them() -> None:
 
 
 def test_a_round_goes_on_where_another_one_ended_or_died() -> None:
-    """Within a file, where its memory for keys was full; or between two. Nothing behind the first
-    dirty file is believed to be clean."""
+    """Within a file if its memory for keys was full, or between two. Nothing after the first dirty
+    file counts as clean."""
     assert extent([facts(0, 9, clean_to=4), facts(9, 12)], rules()) == (4, 12, 1.0, True)
     died = [facts(0, 9, clean_to=9), facts(9, 12), facts(12, 15, clean_to=15)]
     assert extent(died, rules()) == (9, 15, 2 / 3, True)

@@ -1,4 +1,4 @@
-"""Records go when they are too old or too many, on every replica alike, and not before."""
+"""Records that are too old or too many are removed, on every replica alike, and not before."""
 
 from random import Random
 
@@ -24,7 +24,8 @@ CONFIG = BrokerConfig(cluster_id="c", groups_count=1, retention_ms=5_000)
 
 
 def partition(*times: int, settled: int = 0) -> PartitionState:
-    """A batch of one record for each time; the first ones are in the cold store, two a segment."""
+    """One batch of one record for each time; the first ones are in the cold store, two per
+    segment."""
     cold = FakeCold(segment_batches=2)
     state = PartitionState(1, cold=cold)
     data = bytearray()
@@ -58,12 +59,12 @@ def test_the_rules_of_a_topic(configs: dict[str, str], expected: Retention | Non
 @pytest.mark.parametrize(
     ("times", "settled", "now", "expected"),
     [
-        ([0, 10, 20, 3_000], 0, 1_000, None),  # nothing is old
+        ([0, 10, 20, 3_000], 0, 1_000, None),  # nothing is too old
         ([0, 10, 20, 3_000], 0, 1_015, None),  # too little to be worth a command
         ([0, 10, 20, 3_000], 0, 1_100, 3),
         ([0, 10, 20, 3_000], 0, 9_000, 4),
-        ([0, 5_000, 10, 3_000], 0, 1_100, 1),  # one from the future keeps what is behind it
-        ([0, 10, 20, 30, 3_000], 4, 1_015, 2),  # cold segments go as a whole
+        ([0, 5_000, 10, 3_000], 0, 1_100, 1),  # a record from the future keeps what is behind it
+        ([0, 10, 20, 30, 3_000], 4, 1_015, 2),  # cold segments are removed whole
         ([0, 10, 20, 30, 3_000], 4, 1_025, 2),
         ([0, 10, 20, 30, 3_000], 4, 1_031, 4),
         ([0, 10, 20, 30, 40, 3_000], 4, 1_200, 5),  # and on into the log
@@ -79,7 +80,7 @@ def test_what_is_too_old(times: list[int], settled: int, now: int, expected: int
     ("settled", "kept", "expected"), [(0, 5, None), (0, 3, 2), (0, 0, 5), (4, 4, None), (4, 2, 2)]
 )
 def test_what_is_too_many(settled: int, kept: int, expected: int | None) -> None:
-    """So many of five batches may stay; a segment goes when all of it is too much."""
+    """Of five batches this many may stay; a segment is removed when all of it is too much."""
     state = partition(*range(5), settled=settled)
     size = state.bytes_held // 5
     assert due(state, Retention(bytes=kept * size), START_MS) == expected
@@ -110,8 +111,8 @@ def test_a_batch_without_a_time_goes_with_the_next_one_that_has_one() -> None:
 def test_nothing_goes_that_is_still_wanted(
     times: list[int], settled: int, ms: int, now: int, seed: int
 ) -> None:
-    """By age: never a batch younger than the limit, nor one behind such a batch. By size: what is
-    left is never less than the limit."""
+    """By age: never a batch younger than the limit, nor one after such a batch. By size: what is
+    left is never below the limit."""
     state = partition(*times, settled=settled)
     offset = due(state, Retention(ms=ms), START_MS + now)
     if offset is not None:

@@ -1,4 +1,4 @@
-"""How much disk a node will need: by rules and rates, and when there is none left."""
+"""How much disk a node will need: by limits and rates, and when it will be full."""
 
 from math import inf
 
@@ -26,7 +26,7 @@ LIMITS = Limits(
     check_ms=10_000,
 )
 LOG = 120 * MIB
-"""The window, and files that are ready."""
+"""The log window, and prepared files."""
 
 
 def use(
@@ -63,14 +63,14 @@ def look(*topics: TopicUse, free: int = 10_000, limits: Limits = LIMITS) -> Fore
 @pytest.mark.parametrize(
     ("topic", "steady", "most"),
     [
-        # so much of each partition, and an eighth and a sixteenth more until it is worth it
+        # so much of each partition, and an eighth and a sixteenth more until compaction is worth it
         (use(retention_bytes=f"{100 * MIB}"), (400, 440), 480),
         (use(retention_bytes=f"{100 * MIB}", mib_per_s=0), (10, 10), 480),  # it stays as it is
         # a rate of 1 MiB/s for 1000 s
         (use(retention_ms="1000000"), (1000, 1110), 1220),
         (use(retention_ms="1000000", mib_per_s=0), (0, 0), 1),
         (use(retention_ms="1000000", mib_per_s=None), None, None),  # not known yet
-        # what comes first counts
+        # the earliest limit counts
         (use(retention_ms="1000000", retention_bytes=f"{100 * MIB}"), (400, 440), 480),
         (use(retention_ms="100000", retention_bytes=f"{100 * MIB}"), (100, 150), 200),
         (use(retention_ms="1000000", retention_bytes=f"{MIB}", mib_per_s=None), (10, 10), 11),
@@ -108,12 +108,12 @@ def test_what_has_no_end_is_named(topic: TopicUse, why: str, grows: float) -> No
     assert endless.bound is None
     assert endless.grows == pytest.approx(grows * MIB, rel=0.01)
     assert found.fits == (grows == 0)
-    if grows:  # all that is free but the mark
+    if grows:  # all free bytes but the low water
         assert found.full_in_s == pytest.approx((10_000 - 16) / grows, rel=0.01)
 
 
 def test_the_whole_directory() -> None:
-    """The newest data is in the log, which holds as much whatever is in it."""
+    """The newest data is in the log, which has a fixed size whatever it contains."""
     found = look(use(retention_ms="1000000"))
     cold = found.predicted - LOG - 8 * MIB - 2 * MIB
     assert 900 <= cold / MIB <= 1_020  # 100 s of it are in the log
@@ -154,7 +154,8 @@ def appended(index: BatchIndex, size: int) -> None:
 
 
 def test_rates_are_known_after_two_looks_and_forget() -> None:
-    """A state that came from somebody else is no traffic; nor is what was there at the start."""
+    """A state transferred from another node is no traffic, and neither is what was there at the
+    start."""
     rates, index = GrowthRates(), BatchIndex(1 << 40)
     now = 0
     for number in range(3):

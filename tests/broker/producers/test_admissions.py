@@ -1,4 +1,5 @@
-"""An idempotent producer that goes on where it is not known: in the next topic of a name, say."""
+"""An idempotent producer continues where it is unknown, for example in a new topic of the same
+name."""
 
 import pytest
 
@@ -22,14 +23,14 @@ OLD_ENOUGH_MS = PATIENCE_NS // MS + 10
 
 
 def settled_world() -> DataWorld:
-    """Its masters have been there for a while."""
+    """A world whose masters have been in place for a while."""
     world = DataWorld()
     world.advance(OLD_ENOUGH_MS, step_ms=1_000)
     return world
 
 
 def test_a_producer_goes_on_in_the_next_topic_of_the_name() -> None:
-    """It does not know that its topic was deleted, and numbers its batches as before."""
+    """It does not know that its topic was deleted, and goes on counting its batches."""
     world = settled_world()
     for number in range(3):
         world.produce(1, 0, batch("old", pid=7, seq=number))
@@ -52,7 +53,7 @@ def test_a_producer_goes_on_in_the_next_topic_of_the_name() -> None:
 
 
 def test_the_batches_under_way_begin_in_their_order() -> None:
-    """Five at once: the first is the beginning, and nothing comes before it."""
+    """Five at once: the first one begins, and nothing overtakes it."""
     world = settled_world()
     asked = [world.begin_produce(1, {0: batch(f"{n}", pid=7, seq=n)}) for n in range(5, 10)]
     world.settle()
@@ -62,7 +63,7 @@ def test_the_batches_under_way_begin_in_their_order() -> None:
 
 
 def test_a_new_master_waits_for_what_may_be_on_its_way() -> None:
-    """The batch before this one was refused by the last master, and is sent again."""
+    """The last master refused the batch before this one, and the producer sends it again."""
     world = settled_world()
     world.cluster.install(world.group(0), 2)
     early = world.produce(2, 0, batch("b", pid=7, seq=1))
@@ -76,7 +77,7 @@ def test_a_new_master_waits_for_what_may_be_on_its_way() -> None:
 
 
 def test_who_goes_on_is_let_in_though_masters_come_and_go() -> None:
-    """Each is master for half as long as a new one waits; nobody is refused for good meanwhile."""
+    """Each is master for half as long as a new one waits; nobody gets a final refusal meanwhile."""
     world = settled_world()
     errors = []
     for turn in range(12):
@@ -90,7 +91,7 @@ def test_who_goes_on_is_let_in_though_masters_come_and_go() -> None:
 
 
 def test_a_beginning_that_an_earlier_master_saw_is_none() -> None:
-    """Its command comes into the log late: meanwhile the batch before it may have come."""
+    """Its command reaches the log late: the batch before it may have come meanwhile."""
     one = machine()
     (late,) = commands.fenced(one._lease.epoch + 1, commands.admit(3, 7, 0, 5))
     assert apply(one, 1, entries.batch((late,))) == [
@@ -113,7 +114,7 @@ def test_a_producer_that_was_let_in_is_known_after_a_restart_before_its_first_ba
 
 
 def test_who_is_let_in_is_one_of_the_remembered() -> None:
-    """Not beyond their limit, and nobody is set back who is known."""
+    """The limit of remembered producers holds, and known ones keep their state."""
     producers = Producers(limit=2)
     producers.appended(1, 0, 0, 0, 0)
     producers.admit(1, 0, 9)

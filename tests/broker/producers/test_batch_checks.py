@@ -1,4 +1,4 @@
-"""Produce reads records before they are stored: what is refused, in which words, and where."""
+"""Produce checks records before they are stored: what is refused, with which error, and where."""
 
 import struct
 from typing import Any
@@ -49,7 +49,7 @@ HOUR_MS = 3600 * 1000
 
 
 def made(payload: bytes, count: int = 1, *, at_ms: int = START_MS, **fields: Any) -> bytes:
-    """A batch of these bytes, whatever they are, with a right checksum."""
+    """A batch of any bytes with a correct checksum."""
     values = {"attributes": 0, "max_ms": at_ms, "pid": -1, "base": 0} | fields
     body = struct.pack(
         ">hiqqqhii",
@@ -102,7 +102,7 @@ RECORD = SOUND[61:]
     ],
 )
 def test_what_nobody_could_read_is_not_stored(data: bytes, code: int) -> None:
-    """First on its connection, and where the usual way knows the connection."""
+    """On a connection's first request, and on the fast path."""
     world = DataWorld()
     for _ in range(2):
         answer = world.produce(1, 0, data)
@@ -115,7 +115,7 @@ def test_what_nobody_could_read_is_not_stored(data: bytes, code: int) -> None:
 
 
 def test_what_kafka_lets_through_is_stored() -> None:
-    """No time, a time of long ago, attributes nobody has given a meaning, ids of no producer."""
+    """No time, a very old time, undefined attributes, ids of no producer."""
     world = DataWorld()
     for data in (made(RECORD, at_ms=-1), made(RECORD, at_ms=0), made(RECORD, attributes=0x80)):
         assert world.produce(1, 0, data).error_code == ErrorCode.NONE
@@ -178,7 +178,7 @@ def test_zstandard_is_for_clients_that_know_it(version: int) -> None:
         assert world.produce(1, 0, data, version=version).error_code == code
 
 
-# ---- aside --------------------------------------------------------------------------------------
+# ---- in the background ---------------------------------------------------------------------------
 
 MANY = packed([Record(b"m", None, START_MS)] * (ON_LOOP_RECORDS_MAX + 1), Compression.NONE)
 LARGE = packed([Record(bytes(ON_LOOP_BYTES_MAX), b"l", START_MS)], Compression.LZ4)
@@ -195,7 +195,7 @@ def held() -> DataWorld:
 def test_what_takes_long_is_read_aside_and_the_connection_waits(
     held: DataWorld, data: bytes
 ) -> None:
-    """What its client sends next must not overtake it, and it is answered when it is stored."""
+    """The client's next requests must not overtake it; it is answered when it is stored."""
     asked = held.begin_produce(1, {0: data})
     held.settle()
     assert asked.reply.stopped == 1
@@ -210,7 +210,7 @@ def test_what_takes_long_is_read_aside_and_the_connection_waits(
 
 
 def test_batches_of_one_request_do_not_overtake_each_other(held: DataWorld) -> None:
-    """Not even those of different partitions: a small one behind a large one is read behind it."""
+    """Also between partitions: a small batch behind a large one is checked after it."""
     asked = held.begin_produce(1, {0: LARGE, 1: batch("small")})
     held.settle()
     assert (end_of(held, 0), end_of(held, 1)) == (0, 0)
@@ -262,7 +262,7 @@ def test_a_bug_that_is_found_aside_costs_one_connection(
 
 
 def test_the_frame_may_be_used_again_while_its_batch_is_read(held: DataWorld) -> None:
-    """Where the frame is not the broker's own it keeps a copy."""
+    """If the frame's memory is not the broker's own, the broker keeps a copy."""
     part = PartitionProduceData(0, memoryview(LARGE))
     request = ProduceRequest(None, -1, 1_000, [TopicProduceData(TOPIC, [part])])
     frame = bytearray(b"".join(encode_request(request, 9, 1, "c"))[4:])
@@ -291,7 +291,7 @@ def test_nobody_reads_more_than_so_much_at_a_time(keyed: bool) -> None:
         assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-# ---- what another node has sent -----------------------------------------------------------------
+# ---- batches from other nodes --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("data", [made(GARBAGE), made(RECORD, attributes=0x10), made(RECORD * 2)])

@@ -1,4 +1,4 @@
-"""Whose connections are here: a producer is redirected softly only where it already has one."""
+"""Which producers are connected here: only they get a soft redirect."""
 
 from functools import partial
 
@@ -47,7 +47,7 @@ def test_an_idempotent_producer_is_noted_with_its_connection() -> None:
 
 
 def produced_elsewhere(*, at_home: bool) -> tuple[int, object]:
-    """Node 1 forwards while node 2 is master; what its client is answered."""
+    """Node 1 forwards while node 2 is master; returns the answer to its client."""
     world = DataWorld()
     world.cluster.install(world.group(0), 2)
     done: list[partial[None]] = []
@@ -68,5 +68,5 @@ def test_the_new_leader_is_named_beside_a_success_where_the_client_is_at_home() 
 
 
 def test_elsewhere_it_is_not_named() -> None:
-    """It would have to connect first, and librdkafka takes a second over that."""
+    """It would have to connect first, which takes librdkafka a second."""
     assert produced_elsewhere(at_home=False) == (0, None)

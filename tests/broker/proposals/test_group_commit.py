@@ -1,4 +1,4 @@
-"""When what is queued waits for more of its kind, and how long at most."""
+"""When queued commands wait for more to come, and for how long at most."""
 
 import attrs
 import pytest
@@ -27,7 +27,7 @@ class Queue:
 
 @attrs.define
 class Bench:
-    """A node's commands; time passes when it is told to."""
+    """A node's commands; time passes only when a test advances it."""
 
     group_commit: GroupCommit = attrs.Factory(GroupCommit)
     queue: Queue = attrs.Factory(Queue)
@@ -49,7 +49,7 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Bench:
-    """So many were proposed together and have just been answered."""
+    """That many were proposed together and have just been answered."""
     bench = Bench()
     bench.propose(TOGETHER)
     bench.answer(TOGETHER)
@@ -80,7 +80,7 @@ def test_those_who_were_answered_are_expected_again(bench: Bench) -> None:
 
 
 def test_with_those_who_were_queued_before(bench: Bench) -> None:
-    """The other half of the clients is here already: now all of them go together."""
+    """The other half of the clients is here already: now all of them are proposed together."""
     bench.propose(TOGETHER)
     bench.propose(TOGETHER)
     bench.answer(TOGETHER)
@@ -105,7 +105,7 @@ def test_who_does_not_come_back_is_waited_for_a_moment(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("took_ms", "patience_ms"), [(1, 1), (3, 1.8), (100, 3)])
 def test_who_was_answered_late_has_longer_to_come_back(took_ms: int, patience_ms: float) -> None:
-    """Where answers take long the clients are slow as well, or share the machine with us."""
+    """Where answers take long, clients are slow as well, or share the machine with us."""
     bench = Bench()
     bench.propose(TOGETHER // 2)
     bench.boot_ns += took_ms * MS // 2

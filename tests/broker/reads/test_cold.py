@@ -1,4 +1,4 @@
-"""A partition whose older batches have left the log reads as if they had not."""
+"""A partition whose older batches have left the log reads as if they were still there."""
 
 from collections.abc import Sequence
 from random import Random
@@ -26,7 +26,7 @@ from wire.records.times import Timed
 
 
 class Log:
-    """A log, and one partition of it twice: once with everything in the log, once settled."""
+    """A log, and one partition of it twice: once with everything in the log, once tiered."""
 
     def __init__(self, seed: int, *, real: bool = False, late: bool = False) -> None:
         self.dice = Random(seed)
@@ -88,7 +88,8 @@ class Log:
         return Reader(Tail(0), self, BrokerStatistics(), given or {})
 
     def read(self, state: PartitionState, at: int, bytes_max: int) -> tuple[Sequence[Buffer], int]:
-        """As a fetch does it: what is missing is read aside, and then all is looked at anew."""
+        """Read as a fetch does: missing data is read in the background, and then everything is
+        tried again."""
         reader = self.reader()
         chunks, size = reader.read(state, at, bytes_max, at_least_one=True)
         while reader.missing and not size:
@@ -102,14 +103,14 @@ class Log:
     rest, stopped = staticmethod(lambda: None), False
 
     def search(self, state: PartitionState, time_ms: int) -> Timed | None:
-        """What a search finds that is never held up."""
+        """What a search finds if nothing ever delays it."""
         searching, reader = search(state, time_ms), self.reader()
         while (job := searching.next_job()) is not None:
             searching.heard(job.prepared(reader)[0](self, DECOMPRESSED_BYTES_MAX))
         return searching.found
 
     def everything(self, state: PartitionState, bytes_max: int) -> list[tuple[int, int, str]]:
-        """Epoch, offset and value of each record, read in fetches of so many bytes."""
+        """Epoch, offset and value of each record, in fetches of that many bytes."""
         at, found = state.log_start, list[tuple[int, int, str]]()
         while at < state.next_offset:
             chunks, size = self.read(state, at, bytes_max)
@@ -140,9 +141,9 @@ class Log:
 def test_it_reads_as_if_nothing_had_been_settled(
     seed: int, script: list[str], bytes_max: int, real: bool, late: bool
 ) -> None:
-    """Fetches of any size, offsets for times, sizes: from the cold store (the fake of our other
-    stories, and the real one) and the log together, in memory or late. What a time is answered with
-    is what going through all records gives, whatever their batches claim."""
+    """Fetches of any size, offsets for times, and sizes: from the cold store (the fake of our other
+    stories, and the real one) together with the log, in memory or not. The answer for a time is
+    what reading all records would give, whatever their batches claim."""
     log = Log(seed, real=real, late=late)
     for step in script:
         getattr(log, step)()
@@ -161,7 +162,7 @@ def test_it_reads_as_if_nothing_had_been_settled(
 
 
 def test_what_is_still_read_from_the_log_is_known_however_it_came() -> None:
-    """A follower may be sent entries out of order, and an entry may be written again further on."""
+    """A follower may get entries out of order, and an entry may be written again further on."""
     index = BatchIndex()
     for number, position in enumerate([100, 300, 200, 400, 500]):
         index.append(number, position, 10, 0)
@@ -200,7 +201,7 @@ def test_a_consumer_reads_on_from_the_cold_store_into_the_log() -> None:
 def test_what_the_next_request_reads_of_the_cold_store_is_begun_before(
     others: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether it goes on in the same partition, or with one that has been waiting."""
+    """Whether the request continues in the same partition, or with one that has been waiting."""
     world = DataWorld()
     partitions = (0, 2) if others else (0,)
     for number in range(24):
@@ -233,7 +234,7 @@ def test_what_the_next_request_reads_of_the_cold_store_is_begun_before(
 
 
 def test_a_consumer_below_the_log_start_is_told_where_it_is() -> None:
-    """OFFSET_OUT_OF_RANGE is what makes every client look for the start, or the end, by itself."""
+    """OFFSET_OUT_OF_RANGE makes every client look for the start, or the end, by itself."""
     world = DataWorld()
     for number in range(8):
         world.produce(1, 0, batch(f"{number}"))

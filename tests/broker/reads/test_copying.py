@@ -1,4 +1,5 @@
-"""Batches on their way out of the log: read in large pieces, checked, with heads of their own."""
+"""Batches are copied out of the log: read in large pieces, checked, and given headers of their
+own."""
 
 from random import Random
 
@@ -14,7 +15,7 @@ ALL = 1 << 40
 
 
 class Log:
-    """So many bytes and no more, as where a segment ends; `bad` ones cannot be read."""
+    """A log of that many bytes, as where a segment ends; `bad` ones cannot be read."""
 
     def __init__(self, data: bytearray) -> None:
         self.data = data
@@ -91,7 +92,7 @@ def test_partitions_that_share_a_region_have_it_read_once(pad: int) -> None:
 
 
 def test_what_cannot_be_read_is_told_and_what_lies_before_it_is_not_lost() -> None:
-    """Also where a whole piece cannot be read for its sake."""
+    """Also if a whole piece cannot be read because of it."""
     log, (state, _) = partitions(2, 40, 60_000)
     plan = state.copy_plan(ALL)
     assert plan is not None

@@ -1,4 +1,4 @@
-"""What a fetch wants of the disk is read by a thread: nobody else waits, and R14 holds as ever."""
+"""A thread reads what a fetch needs from the disk: nobody else waits, and R14 still holds."""
 
 from functools import partial
 
@@ -15,8 +15,8 @@ from wire.error_codes import ErrorCode
 
 
 def late(values: str = "abcdef", *, settled: int = 0) -> DataWorld:
-    """One batch for each letter in partition 0 of node 1, nothing of it in memory; the first ones
-    in the cold store. The thread does what it is told to do."""
+    """One batch for each letter in partition 0 of node 1, none of it in memory; the first ones are
+    in the cold store. The thread does what the story tells it."""
     world = DataWorld()
     for number, value in enumerate(values):
         world.produce(1, 0, batch(value))
@@ -37,7 +37,8 @@ def do_all(world: DataWorld) -> None:
 @pytest.mark.parametrize("max_wait_ms", [0, 1, 500])
 @pytest.mark.parametrize("settled", [0, 3, 6])
 def test_it_waits_for_the_disk_and_nobody_else_does(settled: int, max_wait_ms: int) -> None:
-    """However short its own patience: answered with nothing, it would ask for the same again."""
+    """This holds however short its max_wait is: answered with nothing, it would ask for the same
+    again."""
     world = late(settled=settled)
     world.produce(1, 1, batch("x"))
     asked = world.begin_fetch(1, want(0, 0), max_wait_ms=max_wait_ms)
@@ -51,7 +52,7 @@ def test_it_waits_for_the_disk_and_nobody_else_does(settled: int, max_wait_ms: i
 
 
 def test_what_is_in_memory_waits_with_the_rest_of_its_request() -> None:
-    """A partition that always has something new must not let another one wait for ever."""
+    """A partition that always has new data must not make another one wait for ever."""
     world = late()
     world.produce(1, 1, batch("x"))
     asked = world.begin_fetch(1, want(0, 0), want(1, 0))
@@ -116,7 +117,7 @@ def _gone(position: int, _size: int) -> memoryview:
 
 
 def test_it_is_found_where_it_has_moved_meanwhile() -> None:
-    """Read from the log, it lies in the cold store by the time it is to be served."""
+    """It was read from the log, and is in the cold store when it is served."""
     world = late()
     asked = world.begin_fetch(1, want(0, 0))
     world.settle_log(1)
@@ -133,7 +134,7 @@ def test_more_that_comes_meanwhile_does_not_matter() -> None:
 
 
 def test_only_one_request_worth_is_read_of_many_partitions() -> None:
-    """What is missing counts as if it were read: else each partition would be read for nothing."""
+    """Missing data counts as read: otherwise each partition would be read for nothing."""
     world = DataWorld()
     for partition in range(4):
         world.produce(1, partition, batch("x", pad=700_000))

@@ -1,4 +1,4 @@
-"""The memory tail: what is counted is what is really kept alive."""
+"""The memory tail counts what it really keeps alive."""
 
 import gc
 import weakref
@@ -16,7 +16,7 @@ OVERHEAD = ALONE + BUFFER_OVERHEAD_BYTES
 
 
 class Frame(bytearray):
-    """A buffer whose end can be seen."""
+    """A buffer whose end can be observed."""
 
 
 def test_a_buffer_counts_once_and_until_its_last_batch_has_gone() -> None:
@@ -38,7 +38,7 @@ def test_a_buffer_counts_once_and_until_its_last_batch_has_gone() -> None:
 
 
 def test_a_buffer_that_is_mostly_one_batch_counts_with_it_and_again_with_the_others() -> None:
-    """Never less than what is kept alive: in whatever order they go."""
+    """It never counts less than what it keeps alive, in whatever order batches go."""
     for first, then in ((1, 2), (2, 1)):
         tail = Tail(bytes_max=1 << 20)
         frame = Frame(1_000)
@@ -96,7 +96,7 @@ def test_numbers_stay_right_through_thousands_of_evictions() -> None:
 
 
 def test_a_gap_forgets_what_was_before_it() -> None:
-    """Batches that are applied without being kept (a replay) leave one."""
+    """Batches that are applied without being kept (in a replay) leave a gap."""
     tail = Tail(bytes_max=1 << 20)
     tail.append(1, 0, memoryview(b"old"))
     tail.append(1, 5, memoryview(b"new"))

@@ -1,4 +1,4 @@
-"""Memory that requests take beyond their bytes: counted before it is there, bounded, given back."""
+"""Memory that requests need beyond their bytes: counted in advance, bounded, given back."""
 
 from collections.abc import Callable
 from functools import partial
@@ -81,7 +81,7 @@ def large(kind: str) -> memoryview:
 
 @pytest.mark.parametrize("kind", ["portions", "handler", "malformed"])
 def test_room_is_given_back_when_a_request_is_done_with(world: World, kind: str) -> None:
-    """Whatever becomes of it; the next one has waited undecoded."""
+    """Whatever the outcome; the next request has waited undecoded."""
     request_memory = world[1].broker.request_memory
     replies = [FakeReply() for _ in range(3)]
     for reply in replies:
@@ -112,7 +112,7 @@ def test_who_hung_up_meanwhile_is_not_decoded(world: World) -> None:
 
 
 def test_answers_to_portions_are_counted_and_the_first_is_served_first() -> None:
-    """Over the bound requests are not served in turns: all would be half done, and held."""
+    """Over the bound, requests are not served in turns: all would be half done, and all held."""
     world = World(nodes=1, groups=1)
     broker = world[1].broker
     broker.portions = portions = Portions(1)
@@ -150,7 +150,7 @@ def test_an_answer_that_gets_too_long_is_given_up_before_it_is_whole() -> None:
     assert reply.stopped == 0
 
 
-# -- parked fetches -------------------------------------------------------------------------------
+# -- delayed fetches ------------------------------------------------------------------------------
 
 
 @attrs.define
@@ -166,7 +166,7 @@ class WaitingFetch:
 
 
 def test_fetches_that_wait_are_bounded_by_what_they_hold() -> None:
-    """A few fetches of many partitions are as much as many of one."""
+    """A few fetches of many partitions weigh as much as many fetches of one."""
     world = World(nodes=1, groups=1)
     each = FETCH_BYTES + 100 * PARTITION_BYTES
     parked = DelayedFetches(world[1].broker.groups, world.cluster.timers, 1_000, 3 * each)
@@ -185,7 +185,8 @@ def test_fetches_that_wait_are_bounded_by_what_they_hold() -> None:
 
 
 def test_fetches_whose_time_ends_together_are_answered_in_several_rounds() -> None:
-    """Five hundred of a hundred partitions each in one piece would hold the loop for long."""
+    """Answering five hundred fetches of a hundred partitions each at once would hold the loop for
+    long."""
     world = World(nodes=1, groups=1)
     timers: Any = world.cluster.timers
     call_at, rounds = timers.call_at, []
@@ -208,7 +209,7 @@ def test_fetches_whose_time_ends_together_are_answered_in_several_rounds() -> No
 
 @attrs.define(eq=False)
 class Reader(WaitingFetch):
-    """It is answered by the first thing that happens."""
+    """A fetch that is answered by the first event."""
 
     looked: list[int] = attrs.field(factory=list)
     satisfied: bool = True
@@ -220,7 +221,7 @@ class Reader(WaitingFetch):
 
 @pytest.mark.parametrize("what", ["appended", "masters"])
 def test_fetches_that_are_woken_together_are_looked_at_in_several_rounds(what: str) -> None:
-    """Each once, those that cannot be answered yet stay, and who was woken first goes first."""
+    """Each is tried once, those that cannot be answered stay, and the order of waking is kept."""
     world = World(nodes=1, groups=1)
     timers: Any = world.cluster.timers
     parked = DelayedFetches(world[1].broker.groups, timers, 1_000)
@@ -248,7 +249,7 @@ def test_fetches_that_are_woken_together_are_looked_at_in_several_rounds(what: s
 
 @pytest.mark.parametrize("codec", list(Compression)[1:])
 def test_what_is_unpacked_has_the_room_of_this_node(codec: Compression) -> None:
-    """And a larger batch is told MESSAGE_TOO_LARGE, though others have room for it."""
+    """A larger batch gets MESSAGE_TOO_LARGE, though other nodes have room for it."""
     world = World(nodes=1, groups=1)
     node = world[1]
     world.ask(1, topics.CreateTopicsRequest([topics.CreatableTopic("t", 1, 1)], 5_000), 5)

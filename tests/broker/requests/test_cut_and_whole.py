@@ -1,4 +1,4 @@
-"""A request that is served in portions is answered as it would be in one piece."""
+"""A request that is served in portions gets the same answer as in one piece."""
 
 from collections import Counter
 from typing import Any, Final
@@ -81,11 +81,11 @@ SINGLE: Final[dict[int, st.SearchStrategy[Any]]] = {
 
 
 def version_of(api: Api) -> int:
-    return 12 if api.key == ApiKey.FETCH else api.accepted.last  # the last that names topics
+    return 12 if api.key == ApiKey.FETCH else api.accepted.last  # the last one that names topics
 
 
 def answered(message: Any, api: Api, ways: dict[int, SplitRule]) -> tuple[Any, Any]:
-    """What a fresh cluster says, and what is in its logs then."""
+    """The answer of a fresh cluster, and the contents of its logs afterwards."""
     world = World(nodes=3, groups=2)
     created = [CreatableTopic(name, PARTITIONS, 1) for name in NAMES[:2]]
     world.ask(1, CreateTopicsRequest(created, 5_000), 5)
@@ -109,7 +109,7 @@ def answered(message: Any, api: Api, ways: dict[int, SplitRule]) -> tuple[Any, A
 
 
 def rows(response: Any, way: SplitRule) -> Counter[str]:
-    """The answer's rows, each with the topic that it is of: in any order."""
+    """The answer's rows in any order, each with its topic."""
     found: Counter[str] = Counter()
     for one in getattr(response, way.answered):
         inner = getattr(one, way.answered_inner) if way.answered_inner else []
@@ -151,7 +151,7 @@ def test_as_in_one_piece(key: int, data: st.DataObject) -> None:
     api, way = APIS[key], SPLIT_RULES[key]
     message = data.draw(requests(api))
     whole = message
-    if way.once is not None:  # what is asked twice is answered once
+    if way.once is not None:  # a duplicate question is answered once
         each = {way.once(one): one for one in getattr(message, way.asked)}
         whole = attrs.evolve(message, **{way.asked: list(each.values())})
     small = {key: way._replace(size=PORTION)}
@@ -164,7 +164,7 @@ def test_as_in_one_piece(key: int, data: st.DataObject) -> None:
 
 
 def test_a_frame_that_dies_with_its_round() -> None:
-    """What is served later was not read of memory that has other contents by then."""
+    """What is served later must not be read from memory that is reused by then."""
     world = World(nodes=3, groups=2)
     world.ask(1, CreateTopicsRequest([CreatableTopic("t", 1, 1)], 5_000), 5)
     nobody = [TopicProduceData("n", [])] * SPLIT_RULES[ApiKey.PRODUCE].size

@@ -1,5 +1,5 @@
-"""Who asks for everything (an array that is null, or nothing named at all) holds the loop no longer
-than who names as much: measured as in test_stretches, on a node with ten thousand partitions."""
+"""A request for everything (a null array, or no names at all) holds the loop no longer than one
+that names as much: measured as in test_stretches, on a node with ten thousand partitions."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -18,14 +18,15 @@ from wire.codec.schema import fields_of
 from wire.messages import topics
 
 STRETCH_MS_MAX: Final = 4.0
-"""In one piece the dearest of them took 12 ms with so many partitions, and 350 on a real node."""
+"""In one piece the most expensive took 12 ms with that many partitions, and 350 ms on a real
+node."""
 TOPICS: Final = 40
 PARTITIONS: Final = 250
 NAMES_NOTHING: Final = (ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_CLUSTER)
 
 
 def everything(key: int, api: Api) -> Iterator[Dear]:
-    """Requests of each version in which all that may be null is null."""
+    """Requests of each version in which everything that may be null is null."""
     for version in range(api.accepted.first, api.accepted.last + 1):
         try:
             request: Any = api.request()
@@ -43,7 +44,7 @@ def everything(key: int, api: Api) -> Iterator[Dear]:
 
 
 class Reading(FakeReply):
-    """Whether its connection is read on."""
+    """Whether the node goes on reading from the connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +95,7 @@ def test_nobody_waits_for_who_asks_for_everything(measured: Measured, dear: Dear
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_nothing_more_is_read_of_a_connection_while_steps_are_left(fails: bool) -> None:
-    """Else hundreds of its requests would each hold what they have found so far."""
+    """Otherwise hundreds of its requests would each hold what they have found so far."""
     reply = Reading()
     said: list[str] = []
 

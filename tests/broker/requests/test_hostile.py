@@ -1,9 +1,9 @@
-"""Whatever bytes a client sends: every request is answered or its connection closed, once.
+"""Whatever bytes a client sends: every request is answered once, or its connection is closed.
 
-Three kinds of hostile clients: one whose valid frames were cut or damaged on the way, one that
-sends well-formed requests full of absurd values, and one that sends noise. None of them may raise
-anything out of `ApiTable.handle_frame`, uncover a bug in a handler, or keep others from being
-served. (How long a client may make us wait is bounded too: the answers are there in the end.)
+There are three kinds of hostile clients: one whose valid frames were cut or damaged on the way, one
+that sends well-formed requests full of absurd values, and one that sends noise. None of them may
+raise anything out of `ApiTable.handle_frame`, reveal a bug in a handler, or keep others from being
+served. (The time that a client may make us wait is bounded too: the answers are there in the end.)
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ from wire.messages import (
 
 MUTANTS = 40
 PATIENCE_MS = 70_000
-"""Longer than any wait a client can ask for, members of consumer groups excepted."""
+"""Longer than any wait a client can ask for, except in consumer groups."""
 
 REQUESTS = [(api, version) for api in SERVED for version in range(*api.accepted)] + [
     (api, api.accepted.last) for api in SERVED
@@ -47,7 +47,7 @@ REQUESTS = [(api, version) for api in SERVED for version in range(*api.accepted)
 
 
 def sensible(api: Api) -> Request:
-    """A request that gets as far as it can: it names what is there."""
+    """A request that gets as far as possible: it names what exists."""
     made: dict[ApiKey, Request] = {
         ApiKey.PRODUCE: produce.ProduceRequest(
             None,
@@ -167,7 +167,7 @@ def encoded(message: Request, version: int) -> bytes:
 
 
 def mutants(frame: bytes, dice: Random) -> Iterator[bytes]:
-    """Cut short, single bytes changed, a length blown up, bytes put in or taken out."""
+    """Frames cut short, with changed bytes, a blown-up length, or bytes put in or taken out."""
     for _ in range(MUTANTS):
         data = bytearray(frame)
         for _ in range(dice.choice([1, 1, 1, 2, 3])):
@@ -190,8 +190,8 @@ BYSTANDER = "bystander"
 
 
 class Victim:
-    """A cluster with a topic, another one that no request names (the first may be deleted, if that
-    is what was asked), and everything it was asked."""
+    """A cluster with a topic, a second topic that no request names (the first may be deleted on
+    request), and a record of all requests."""
 
     def __init__(self) -> None:
         self.world = World(groups=2)
@@ -205,11 +205,12 @@ class Victim:
         self.world[1].api.handle_frame(memoryview(frame), owned, CLIENT_HOST, reply)
 
     def check(self) -> None:
-        """All is answered in the end, no handler has failed, and the next client is served."""
+        """Everything is answered in the end, no handler has failed, and the next client is
+        served."""
         self.world.cluster.settle()
         self.world.advance(PATIENCE_MS, step_ms=500)
         for group in range(1, 3):
-            self.world.cluster.install(group, 2)  # whoever still waits in a group is sent away
+            self.world.cluster.install(group, 2)  # members that still wait in a group are sent away
         assert all(reply.settled for reply in self.replies)
         assert not self.world[1].bugs, self.world[1].bugs
         response = self.world.ask(1, metadata.MetadataRequest(None), 12)
@@ -241,7 +242,7 @@ def test_damaged_frames(api: Api, version: int) -> None:
 )
 @given(data=st.data())
 def test_absurd_but_well_formed(api: Api, data: Any) -> None:
-    """Any value of any field: nothing in a handler takes a client's word for anything."""
+    """Any value of any field: no handler trusts a client's value."""
     victim = Victim()
     for version in (api.accepted.first, api.accepted.last):
         message = data.draw(messages(api.request, version))
@@ -262,8 +263,8 @@ def test_noise() -> None:
 
 
 def test_more_names_than_any_client_has() -> None:
-    """What can be done in portions is; the rest is refused, in an answer that clients understand:
-    one who is cut off comes again for minutes."""
+    """What can be served in portions is. The rest is refused with an answer that clients
+    understand: a client that is disconnected retries for minutes."""
     victim = Victim()
     many = [str(number) for number in range(20_000)]
     victim.send(encoded(group_admin.DescribeGroupsRequest(many), 5))

@@ -1,4 +1,4 @@
-"""What was refused on a connection, nothing that was sent behind it overtakes (protocol.md F4)."""
+"""After a refusal on a connection, nothing that was sent behind it overtakes (protocol.md F4)."""
 
 from broker.ordering_barriers import BARRIERS_MAX, CLIENT_REACTION_NS, OrderingBarriers
 from broker.ports import Connection
@@ -17,7 +17,7 @@ def code(asked: Asked) -> int:
 
 
 def test_what_was_sent_behind_a_refusal_is_refused_until_the_client_can_know() -> None:
-    """By the general way and by the usual one; other partitions and other connections go on."""
+    """On the general path and on the fast path; other partitions and other connections go on."""
     world = DataWorld()
     world.produce(1, 0, batch("warm"))
     groups = world[1].groups
@@ -39,7 +39,8 @@ def test_what_was_sent_behind_a_refusal_is_refused_until_the_client_can_know() -
 
 
 def test_a_group_that_comes_back_lets_nothing_overtake() -> None:
-    """Refused because another node was master; the rest comes when it is this one again."""
+    """The batch was refused because another node was master; the rest comes when it is this node
+    again."""
     world = DataWorld()
     world.cluster.install(world.group(0), 2)
     first = world.begin_produce(1, {0: batch("a")})
@@ -68,7 +69,7 @@ def test_a_time_out_and_a_topic_that_is_not_known_yet_shut_the_lane_as_well() ->
 
 
 def test_a_batch_that_is_wrong_itself_shuts_nothing() -> None:
-    """Nobody sends it again, so nothing can overtake it: as Kafka."""
+    """Nobody sends it again, so nothing can overtake it: as in Kafka."""
     world = DataWorld()
     damaged = bytearray(batch("a"))
     damaged[-1] ^= 1
@@ -77,7 +78,7 @@ def test_a_batch_that_is_wrong_itself_shuts_nothing() -> None:
 
 
 def test_without_an_answer_a_refusal_closes_the_connection_and_nothing_goes_round_it() -> None:
-    """Two partitions: one is refused, the other waits; what comes meanwhile is not taken."""
+    """Two partitions: one is refused, the other waits; what arrives meanwhile is not accepted."""
     world = DataWorld()
     world.cluster.install(world.group(0), None)
     first = world.begin_produce(1, {0: batch("a"), 1: batch("x")}, acks=0)
@@ -91,7 +92,7 @@ def test_without_an_answer_a_refusal_closes_the_connection_and_nothing_goes_roun
 
 
 def test_without_an_answer_a_former_master_forwards_for_ever() -> None:
-    """Such a producer never hears of another leader, and what is refused of it is gone."""
+    """Such a producer never learns of another leader, and what it is refused is lost."""
     world = DataWorld()
     world.cluster.install(world.group(0), 2)
     world[1].groups.former.add(world.group(0))
@@ -126,7 +127,7 @@ def test_what_waits_is_measured_by_the_refusals_before_it() -> None:
 
 
 def test_what_came_before_a_refusal_overtakes_it_when_the_lane_is_open_again_too() -> None:
-    """It was with another node while the barrier was up (seed 774)."""
+    """It was at another node while the barrier was up (seed 774)."""
     connection = Connection()
     connection.refused("t", 0)
     for boot_ns in (1, 1 + CLIENT_REACTION_NS):

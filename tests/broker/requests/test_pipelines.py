@@ -1,9 +1,9 @@
-"""No pipeline of one connection holds the loop for long, for any API: measured as single requests
-are (test_stretches), over a socket, through the code that reads and answers connections.
+"""No pipeline of one connection holds the loop for long, for any API: measured like single requests
+(test_stretches), over a socket, through the code that reads and answers connections.
 
-A stretch is here what a round of the data plane does for this connection: what it reads of the
+A stretch is here what one round of the data plane does for this connection: what it reads of the
 pipeline and serves, and the answers that leave. Small requests are the more dangerous kind: many of
-them are read at once. `EXAM=full` takes longer pipelines, and larger requests as well.
+them are read at once. `EXAM=full` has longer pipelines, and larger requests as well.
 """
 
 import os
@@ -25,11 +25,11 @@ MIB = 1024 * 1024
 FULL = os.environ.get("EXAM") == "full"
 PIPELINE_BYTES = MIB if FULL else MIB // 16
 SIZES = (1024, 16 * 1024) if FULL else (1024,)
-"""Of one request. A large one is read alone, and what it costs is measured elsewhere."""
+"""Bytes of one request. A large one is read alone, and its cost is measured elsewhere."""
 
 
 class Pipeline(Measured):
-    """A connection to the measured node, over which requests come without a pause."""
+    """A connection to the measured node, on which requests come without a pause."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Pipeline(Measured):
         self.clients.flush()
 
     def answered(self, client: socket.socket) -> bool:
-        """Whether nothing is under way any more; what came back is thrown away."""
+        """Whether nothing is under way any more; the answers are thrown away."""
         try:
             while client.recv(MIB):
                 pass

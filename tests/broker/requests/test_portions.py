@@ -1,4 +1,4 @@
-"""How a request that names much is cut, and how much of a round its portions get."""
+"""How a request that names much is cut into portions, and how much of a round they get."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ def flat(topics: list[DeleteRecordsTopic]) -> list[tuple[str, int]]:
 
 @given(st.lists(st.integers(0, 120), max_size=30))
 def test_portions_are_all_that_was_asked_in_its_order(sizes: list[int]) -> None:
-    """And each a fourth of what is served in one piece, but for the topic that it ends with."""
+    """Each is a fourth of what is served in one piece, except that it ends with a whole topic."""
     asked = [topic(number, size) for number, size in enumerate(sizes)]
     portions = list(_cut(asked, WAY))
     assert [one for portion in portions for one in flat(portion)] == flat(asked)
@@ -40,7 +40,7 @@ def test_portions_are_all_that_was_asked_in_its_order(sizes: list[int]) -> None:
 
 
 def test_a_round_serves_one_portion_whoever_asks() -> None:
-    """Four requests are no more than one to who is served beside them."""
+    """For other clients, four such requests are no worse than one."""
     world = World(nodes=1, groups=1)
     node = world[1]
     timers: Any = world.cluster.timers

@@ -1,6 +1,5 @@
-"""Requests that are too long: the client is told, whatever the API and version, and keeps its
-connection. Nothing in the answer may say that something was done, or that something is not there.
-"""
+"""A request that is too long gets an error, whatever the API and version, and its client keeps the
+connection. The answer never says that something was done, or that something does not exist."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -48,7 +47,7 @@ class CountedRoom:
 
 
 def asked(world: World, frame: bytes) -> FakeReply:
-    """What becomes of a request that is longer than the limit, as the node receives it."""
+    """The outcome of a request beyond the limit, received as the node receives it."""
     room = CountedRoom()
     assembler = FrameAssembler(FrameLimits(default=LIMIT, read_over_max=1 << 30), room)
     data = len(frame).to_bytes(4, "big") + frame
@@ -76,7 +75,7 @@ def answer_to(api: Api, version: int, reply: FakeReply) -> Any:
 
 
 def errors_in(message: Any, version: int) -> Iterator[int]:
-    """All that the answer says of errors, "none" as well."""
+    """All errors in the answer, including "none"."""
     for field in fields_of(type(message)):
         value = getattr(message, field.name)
         if not field.spec.versions.has(version):
@@ -90,7 +89,7 @@ def errors_in(message: Any, version: int) -> Iterator[int]:
 
 
 def long_requests(api: Api, version: int) -> Iterator[tuple[str, bytes]]:
-    """Longer than the limit: by each array of the request, and by a string or bytes at its end."""
+    """Requests beyond the limit: by each of their arrays, and by a string or bytes at the end."""
     for path in _arrays(sensible(api)):
         many = _filled(api, version, path, AS_MANY_AS_FIT, True, LENGTH)
         if len(many.frame) > LIMIT:
@@ -131,7 +130,7 @@ def _has_top_level_error(answer: Any, version: int) -> bool:
 
 
 def test_an_item_is_named_though_it_breaks_off(world: World) -> None:
-    """The length may lie in a single value: its owner is refused by name."""
+    """The length may be in a single value: its owner is refused by name."""
     (offset_commit,) = {api for api in SERVED if api.key == ApiKey.OFFSET_COMMIT}
     partition = offsets.OffsetCommitRequestPartition(1, 5, committed_metadata="m" * LENGTH)
     commit = offsets.OffsetCommitRequest(
@@ -153,7 +152,7 @@ def test_an_item_is_named_though_it_breaks_off(world: World) -> None:
 
 
 def test_a_produce_that_names_more_than_is_kept(world: World) -> None:
-    """Its records are not kept, and neither is the rest of its names."""
+    """Its records are not kept, and neither are its other names."""
     (api,) = {api for api in SERVED if api.key == ApiKey.PRODUCE}
     data = [produce.PartitionProduceData(index, memoryview(b"x" * 10)) for index in range(40_000)]
     request = produce.ProduceRequest(None, 1, 1_000, [produce.TopicProduceData("t", data)])
@@ -173,7 +172,7 @@ def test_acks_0_leaves_no_answer(world: World) -> None:
 
 
 def test_what_names_nothing_loses_its_connection(world: World) -> None:
-    """An empty answer would say that nothing is there."""
+    """An empty answer would say that nothing exists."""
     request = offsets.OffsetFetchRequest(
         groups=[offsets.OffsetFetchRequestGroup("g" * LENGTH, topics=None)]
     )
@@ -192,7 +191,7 @@ def test_every_version_has_an_error_for_the_whole_or_for_what_is_named(world: Wo
 
 
 def test_what_the_loop_changes_is_not_read_in_the_background(world: World) -> None:
-    """A long answer is written in another thread, while nodes come and go."""
+    """Another thread writes the long answer, while nodes come and go."""
     submitted: list[Any] = []
     registry = SimpleNamespace(nodes=dict(world[1].broker.registry.nodes))
     background = SimpleNamespace(submit=lambda work, done: submitted.append((work, done)))

@@ -1,10 +1,10 @@
-"""No request, whatever it names, holds the loop for long: measured for all APIs.
+"""No request holds the loop for long, whatever it names: measured for all APIs.
 
-What is measured is the time on the processor, not on the wall, of each stretch in which nobody else
-is served: the handling of a frame, a timer's callback, the taking of what was done aside. What is
-done aside is not measured, for another thread does it; but wherever Python collects its garbage,
-all threads wait, so each collection is. A stretch that is too long is measured again, so that what
-the machine did beside it is not taken for ours.
+It measures the CPU time, not the wall time, of each stretch in which nobody else is served: the
+handling of a frame, a timer's callback, taking a background result. Background work itself is not
+measured, as another thread does it. But when Python collects garbage, all threads wait, so each
+collection is measured. A stretch that is too long is measured again, so that other work on the
+machine does not count as ours.
 """
 
 import gc
@@ -26,12 +26,12 @@ from wire.messages import topics
 STRETCH_MS_MAX = 20.0
 TRIES = 5
 USUAL_S = 0.0075
-"""What `slowness` takes on a machine of two cores of 2020 that does nothing else."""
+"""What `slowness` takes on an idle machine of two cores of 2020."""
 PARTITIONS = 100
 
 
 class Stretches:
-    """The longest time that nobody else had a turn."""
+    """The longest time without a turn for anybody else."""
 
     def __init__(self) -> None:
         self.longest_ms = 0.0
@@ -60,7 +60,7 @@ class Stretches:
 
 
 def slowness() -> float:
-    """How much slower than usual the processor is just now: others share its caches and cores."""
+    """How much slower than usual the CPU is just now: others share its caches and cores."""
     began = time.thread_time()
     made = {str(number): number for number in range(60_000)}
     made.clear()
@@ -68,7 +68,7 @@ def slowness() -> float:
 
 
 class BackgroundWorker:
-    """Works at once, outside of what is measured; what comes of it is taken later."""
+    """Works at once, outside of the measurement; its results are taken later."""
 
     def __init__(self, stretches: Stretches) -> None:
         self._stretches = stretches
@@ -108,7 +108,7 @@ class Measured:
         timers.call_at = lambda at, callback: call_at(at, lambda: self.stretches.measured(callback))
 
     def longest_ms(self, dear: Dear) -> float:
-        """Of all that the request leads to, what is written down by the log excepted."""
+        """The longest stretch of all that the request causes, without the writes of the log."""
         self.stretches.longest_ms = 0.0
         node, reply = self.world[1], FakeReply()
         gc.collect()

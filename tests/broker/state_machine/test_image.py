@@ -1,4 +1,4 @@
-"""Checkpoints of a group's state machine: made in parts while it goes on, restored, replayed."""
+"""Checkpoints of a group's state machine: made in parts while it runs, restored, replayed."""
 
 import struct
 from collections.abc import Iterator
@@ -99,7 +99,7 @@ class Story:
         return command
 
     def _chunk(self) -> tuple[Buffer, ...]:
-        """Of a writer that goes on, now and then with a later micro-batch before its time."""
+        """A chunk of a writer that continues; now and then of a later micro-batch, too early."""
         uid, writer = self.dice.choice(UIDS), self.dice.randrange(2)
         number, chunk, more = self.positions.get((uid, writer), (0, 0, False))
         goes_on = more and self.dice.random() < 0.9
@@ -168,7 +168,7 @@ def all_of(one: GroupMachine, *, local: bool = True) -> list[tuple[int, int, int
 
 
 def layout(one: GroupMachine) -> dict[int, Any]:
-    """Where all batches lie; their numbers are each node's own."""
+    """The positions of all batches; each node has its own."""
     indexes = {uid: state.index for uid, state in one.partitions.items() if not state.blank}
     return {
         uid: [
@@ -181,7 +181,7 @@ def layout(one: GroupMachine) -> dict[int, Any]:
 
 
 def sent(chunks: list[Chunk]) -> Iterator[Chunk]:
-    """As another node gets them, or this one after a restart."""
+    """The checkpoint as another node gets it, or this one after a restart."""
     for chunk in chunks:
         yield decode_chunk(encode_chunk(chunk))
 
@@ -213,7 +213,8 @@ def test_a_restored_machine_is_the_one_that_never_stopped(
     deleted: tuple[int, int] | None,
 ) -> None:
     """However many entries are applied between the parts of its checkpoint, and however many of
-    them are replayed: leases, offsets, producers, log starts, consumer groups, the registry."""
+    them are replayed: leases, offsets, producers, log starts, consumer groups and the registry
+    agree."""
     story, gone = Story(seed), set[int]()
     one = machine(gone.__contains__)
     apply(one, 1, story.entries[0])
@@ -259,8 +260,9 @@ def test_a_restored_machine_is_the_one_that_never_stopped(
 def test_a_restored_machine_is_checkpointed_before_its_parts_are_level(
     seed: int, meanwhile: list[int], applied: int
 ) -> None:
-    """After a transfer the next checkpoint is taken at once: its parts say what they have seen, or
-    a restart would apply it again (found by the simulator: a registry that refused to go back)."""
+    """After a transfer the next checkpoint is taken at once. Its parts have to state what they
+    include, or a restart would apply it again (found by the simulator: a registry that refused to
+    go back)."""
     story, one = Story(seed), machine()
     apply(one, 1, story.entries[0])
     for _ in range(10):
@@ -282,7 +284,7 @@ def test_a_restored_machine_is_checkpointed_before_its_parts_are_level(
 
 
 def busy(*, writers: bool = True) -> GroupMachine:
-    """The same every time: golden bytes are made from it. Version 1 knew no writers."""
+    """The same every time: golden bytes are made from it. Version 1 has no writers."""
     story, one = Story(7, writers=writers), machine()
     apply(one, 1, story.entries[0])
     for slot in range(2, 60):
@@ -291,7 +293,7 @@ def busy(*, writers: bool = True) -> GroupMachine:
 
 
 def test_what_is_there_already_becomes_what_the_checkpoint_says() -> None:
-    """A node that was away: its partitions stay the same objects, and one that is gone goes."""
+    """A node that was away: its partitions stay the same objects, and deleted ones go."""
     one, away = busy(), machine()
     story = Story(7)
     apply(away, 1, story.entries[0])
@@ -314,7 +316,7 @@ def written(chunks: list[Chunk]) -> str:
 
 
 def test_these_bytes_are_what_we_write() -> None:
-    """Whoever changes them gives the kind a new version, and goes on reading this one. (The
+    """A change to them needs a new version of the kind, and this one must still be readable. (The
     registry's own bytes have versions of their own, and only have to be readable.)"""
     expected = (GOLDEN / WRITTEN).read_text().splitlines()
     chunks = [chunk for chunk in busy().chunks(local=True) if chunk.kind != ChunkKind.REGISTRY]
@@ -357,8 +359,8 @@ def test_what_is_no_chunk_is_named(data: bytes, complaint: str) -> None:
 
 
 def test_what_the_log_has_given_up_since_is_not_looked_for_there() -> None:
-    """A checkpoint may be older than the log that is left: its positions below that mean nothing,
-    whether the log's beginning is said or has to be concluded from the cold store."""
+    """A checkpoint may be older than the remaining log: positions below that mean nothing, whether
+    the log's beginning is given or follows from the cold store."""
     cold = FakeCold()
     one, told, concluded = machine(), machine(cold=cold), machine(cold=cold)
     for slot in range(1, 9):
@@ -374,7 +376,7 @@ def test_what_the_log_has_given_up_since_is_not_looked_for_there() -> None:
 
 
 def with_writers(*written: bytes) -> bytes:
-    """A partition of two records, and what it says of its writers."""
+    """A partition of two records, and what it reports about its writers."""
     state = PartitionState(1)
     state.append(memoryview(batch("x", "y")), 0, 1)
     return encode_partition(state)[:-4] + struct.pack(">I", len(written)) + b"".join(written)

@@ -52,7 +52,7 @@ def steal(source: int, target: int, before: int, chunks: tuple[Buffer, ...]) -> 
 
 
 def reread(entry: Entry) -> Entry:
-    """As a follower, or a replay, gets it: one buffer."""
+    """The entry as a follower or a replay gets it: one buffer."""
     return entries.decode(memoryview(b"".join(entry.chunks)))
 
 
@@ -61,7 +61,7 @@ LARGE = batch("large", pad=commands.SMALL_BYTES)
 
 @pytest.mark.parametrize("again", [lambda entry: entry, reread])
 def test_positions_lead_to_the_batches_in_batch_and_steal_entries(again: object) -> None:
-    """Whatever came before a batch in its entry: the index knows the byte where it begins."""
+    """Whatever precedes a batch in its entry: the index has the byte where it begins."""
     assert callable(again)
     chunks = records(1, batch("a")) + records(2, LARGE) + records(1, batch("b", "c"))
     for make in (entries.batch, lambda parts: steal(1, 2, 0, parts)):
@@ -80,7 +80,7 @@ def test_positions_lead_to_the_batches_in_batch_and_steal_entries(again: object)
 
 
 def test_an_entry_that_was_written_again_is_found_where_it_is_now() -> None:
-    """Once, and once more; batches of other entries, and one that was refused, stay as they are."""
+    """Once, and again; batches of other entries, and one that was refused, stay where they are."""
     one = machine()
     written: dict[int, Entry] = {}
     for slot in (1, 2, 3):
@@ -90,7 +90,7 @@ def test_an_entry_that_was_written_again_is_found_where_it_is_now() -> None:
     where = {1: 10_000, 2: 20_000, 3: 30_000}
     for slot, new in [(2, 70_000), (1, 80_000), (2, 90_000)]:
         one.relocate(reread(written[slot]), where[slot], new)
-        one.relocate(reread(written[slot]), 5, 6)  # nothing of it lies there
+        one.relocate(reread(written[slot]), 5, 6)  # nothing of it is there
         where[slot] = new
     for slot, entry in written.items():
         encoded = b"".join(entry.chunks)
@@ -104,8 +104,8 @@ def test_an_entry_that_was_written_again_is_found_where_it_is_now() -> None:
 
 
 def test_what_is_kept_in_memory_always_reaches_to_the_end() -> None:
-    """A master lost its group, others appended, and it is master again: found in a cluster whose
-    consumers could not read a partition until somebody produced to it."""
+    """A master lost its group, others appended, and it became master again. Found in a cluster
+    whose consumers could not read a partition until somebody produced to it."""
     tail = Tail(1 << 20)
     one = machine(tail=tail)
     one.apply(Slot(1), entries.batch(records(1, batch("a")) + records(2, batch("x"))), 0)
@@ -119,7 +119,8 @@ def test_what_is_kept_in_memory_always_reaches_to_the_end() -> None:
 
 
 def test_the_leader_epoch_is_that_of_the_last_lease_entry_before() -> None:
-    """A lease entry that lost its race changes nothing; what rides on a Steal is before it."""
+    """A lease entry that lost its race changes nothing; commands that ride on a Steal come before
+    it."""
     one = machine()
     story = [
         be_master(1, 0),
@@ -165,7 +166,7 @@ def test_consumer_groups_commit_in_the_same_log() -> None:
 
 
 def test_what_was_decided_in_another_mastership_is_refused() -> None:
-    """F1: by every replica alike, wherever the command has been since; also if it comes early."""
+    """F1: every replica refuses it, wherever the command was meanwhile; also if it comes early."""
     one = machine()
     offsets = (("orders", (PartitionOffset(0, 42, 1, ""),)),)
     commit = CommitOffsets(ConsumerGroupId("readers"), -1, MemberId(""), None, 0, offsets)
@@ -230,8 +231,8 @@ def test_a_replay_fills_no_tail() -> None:
 
 
 def test_what_a_follower_does_not_keep_leaves_no_hole_in_the_tail() -> None:
-    """A node that was master, followed, and is master again reads what came meanwhile from the log:
-    the tail must not end before the partition does (found by the swarm, seed 10)."""
+    """A node that was master, followed, and is master again reads the entries in between from the
+    log: the tail must not end before the partition does (found by the swarm, seed 10)."""
     tail = Tail(1 << 20)
     one = machine(tail=tail)
     one.apply(Slot(1), entries.batch(records(1, batch("as master"))), 0)

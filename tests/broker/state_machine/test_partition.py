@@ -84,7 +84,7 @@ def test_what_lies_before_the_log_start_is_forgotten() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(st.integers(1, 700), st.floats(0, 1)), max_size=12), st.integers(0, 99))
 def test_times_are_found_wherever_the_index_was_cut(script: list[int | float], seed: int) -> None:
-    """An integer appends so many batches, a fraction drops so much of what is held."""
+    """An integer appends that many batches; a fraction drops that share of what is held."""
     index, held, dice = BatchIndex(), [], Random(seed)
     for step in script:
         if isinstance(step, int):
@@ -178,7 +178,8 @@ LOST, NO_ANSWER, FINE = "refused on its way", "appended, answer lost", "fine"
 def test_what_is_acknowledged_is_there_exactly_once(
     sizes: list[list[int]], data: st.DataObject
 ) -> None:
-    """Whatever is lost, retried or sent twice: dense offsets, no loss, no duplicate, in order."""
+    """Whatever is lost, retried or sent twice: offsets are dense, with no loss, no duplicate, in
+    order."""
     producers = [Producer(pid, counts) for pid, counts in enumerate(sizes)]
     replicas = [PartitionState(1), PartitionState(1)]
     log: list[tuple[str, int, int]] = []

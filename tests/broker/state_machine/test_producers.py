@@ -15,7 +15,7 @@ LAST_SEQUENCE = SEQUENCES - 1
 
 
 class Story:
-    """Batches of one record, or of as many as told, at offsets that count up."""
+    """Batches of one record, or of as many as given, at offsets that count up."""
 
     def __init__(self, limit: int = 100) -> None:
         self.producers = Producers(limit)
@@ -63,12 +63,12 @@ def test_each_of_the_last_five_batches_is_known_by_its_first_offset() -> None:
 
 
 def test_only_what_was_certainly_appended_is_called_a_duplicate() -> None:
-    """The producer was known before, to an earlier topic of this name."""
+    """The producer was known earlier, in a former topic of this name."""
     story, base = Story(), IN_FLIGHT_RECORDS_MAX
     story.send(base + 10, base + 19)
     assert story.send(base, base + 9) == OUT_OF_ORDER
     assert story.send(base + 5, base + 12) == OUT_OF_ORDER
-    assert story.send(base + 12, base + 14) == LONG_KNOWN  # other cuts, but all of it is here
+    assert story.send(base + 12, base + 14) == LONG_KNOWN  # cut differently, but all of it is here
     assert story.send(base + 15, base + 24) == OUT_OF_ORDER
 
 
@@ -103,7 +103,7 @@ def test_an_unknown_producer_begins_at_zero_or_where_nothing_can_be_missing(
 
 
 def test_the_second_batch_does_not_overtake_the_first() -> None:
-    """The first was refused by a node that was no master yet; the second came when it was."""
+    """The first was refused by a node that was not yet master; the second came when it was."""
     story = Story()
     assert story.send(3, 4) == OUT_OF_ORDER
     assert story.send(0, 2) == 0

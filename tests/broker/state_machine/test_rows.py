@@ -1,4 +1,4 @@
-"""Batches in a row are appended together, and nothing about them is other than one by one."""
+"""Batches in a row are appended together, with the same result as one by one."""
 
 import random
 from typing import Any
@@ -24,7 +24,7 @@ PRODUCERS = (7, 8)
 
 
 class Dice:
-    """Commands as they come: mostly usual batches, and whatever else there is in between."""
+    """Commands in a realistic mix: mostly ordinary batches, and everything else in between."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -74,7 +74,7 @@ def machine() -> GroupMachine:
 
 
 def picture(one: GroupMachine) -> Any:
-    """Everything that a machine knows, in values that can be compared."""
+    """Everything a machine knows, as values that can be compared."""
     tail = one._tail
     return {
         uid: (
@@ -93,7 +93,7 @@ def picture(one: GroupMachine) -> Any:
 
 
 def check_kept(rows: Tail, singles: Tail) -> None:
-    """Both keep the newest batches; how many of the oldest are gone is up to them."""
+    """Both keep the newest batches; how many of the oldest they drop is up to them."""
     for uid in UIDS:
         row, single = rows.kept(uid), singles.kept(uid)
         if row is not None and single is not None:
@@ -106,7 +106,7 @@ def check_kept(rows: Tail, singles: Tail) -> None:
 def test_together_is_the_same_as_one_by_one(seed: int, keep: bool) -> None:
     dice = Dice(seed)
     rows, singles, as_chunks, unasked = (machine() for _ in range(4))
-    singles.on_records = lambda _uid, _batch: None  # it wants to hear of each
+    singles.on_records = lambda _uid, _batch: None  # it is called for each
     for slot in range(1, 150):
         chunks = tuple(chunk for _ in range(1 + slot % 23) for chunk in dice.command())
         position = slot * 1_000_000
@@ -125,7 +125,7 @@ def test_together_is_the_same_as_one_by_one(seed: int, keep: bool) -> None:
 
 
 def test_a_row_ends_where_a_batch_is_damaged() -> None:
-    """Whoever applies it must not go on; what came before is what it would be one by one."""
+    """Applying must stop there; what precedes it is the same as one by one."""
     good = batch("a")
     bad = bytearray(good)
     bad[16] = 1  # a format of long ago

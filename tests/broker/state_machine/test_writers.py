@@ -1,4 +1,4 @@
-"""The rule of write tokens, row by row; and that no job can get around it."""
+"""The rule of write tokens, row by row; and no job can get around it."""
 
 import pytest
 from hypothesis import given, settings
@@ -38,7 +38,7 @@ class Story:
 
 
 def story(*positions: tuple[int, int, bool]) -> Story:
-    """One in which these were appended."""
+    """A story in which these were appended."""
     one = Story()
     for batch, chunk, more in positions:
         assert isinstance(one.send(batch, chunk, more=more), int)
@@ -54,8 +54,8 @@ def test_an_unknown_writer_begins_with_chunk_0_of_any_micro_batch(batch: int) ->
 
 @pytest.mark.parametrize("more", [False, True])
 def test_a_later_micro_batch_begins_with_chunk_0(more: bool) -> None:
-    """Whether the one before is complete or not: what became of it is not the partition's to say.
-    Micro-batches without a record for this partition are never heard of."""
+    """Whether or not the one before is complete: that is not the partition's to judge. The
+    partition never hears of micro-batches that have no record for it."""
     for batch in (6, 7, 1_000_000):
         assert story((5, 0, more)).send(batch, 1) == OUT_OF_ORDER
         assert story((5, 0, more)).send(batch, 0) == 10
@@ -71,8 +71,8 @@ def test_what_is_earlier_is_there(more: bool, chunk: int) -> None:
 
 @pytest.mark.parametrize("more", [False, True])
 def test_a_complete_micro_batch_is_shown_and_ends_where_it_ended(more: bool) -> None:
-    """A second run that would write something else has to find out, and one that has more chunks
-    must not be told that they are there."""
+    """A second run that would write something else has to find out, and one with more chunks must
+    not hear that they are there."""
     one = story((5, 0, True), (5, 1, False))
     for chunk in (0, 1):
         assert one.send(5, chunk, more=more) == there_at(10 * chunk)
@@ -131,16 +131,16 @@ def test_the_one_that_has_not_written_for_longest_is_forgotten() -> None:
 def test_each_chunk_is_appended_once_and_in_order(
     sizes: list[int], steps: list[int], late: list[int]
 ) -> None:
-    """A job of some micro-batches, of so many chunks each. It dies at any moment and runs its last
-    micro-batch again, or the one before if it had not noted the end of that; and whatever it ever
-    sent may arrive once more, at any time (retries, and runs that were thought to be dead)."""
+    """A job of some micro-batches, each of that many chunks. It dies at any moment and runs its
+    last micro-batch again, or the one before if it had not noted the end of that. Anything it ever
+    sent may arrive once more at any time (retries, and runs that were thought dead)."""
     one, arrivals = Story(), iter(late)
     sent: list[Position] = []
     log: dict[Position, object] = {}
     current, chunk = 0, 0
 
     def arrive(position: Position) -> bool:
-        """Whether it is in the log then, by what the writer is told."""
+        """Whether it is in the log afterwards, by the answer to the writer."""
         told = one.send(*position[:2], more=position.more)
         if isinstance(told, int):
             assert position not in log

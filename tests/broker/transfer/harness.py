@@ -1,4 +1,4 @@
-"""Sink and sources back to back, each over a store in memory; time passes when it is told to."""
+"""A sink and its sources, each over a store in memory; time passes only when a test advances it."""
 
 import random
 import struct
@@ -50,7 +50,7 @@ def log_of(uid: int, records: int) -> list[tuple[int, int, bytes]]:
 
 @attrs.define(eq=False)
 class Store:
-    """One node's data of one group: what a source serves from, and what a sink writes into."""
+    """One node's data of one group: a source serves from it, and a sink writes into it."""
 
     applied_to: Slot
     logs: dict[int, list[tuple[int, int, bytes]]] = attrs.Factory(dict)
@@ -209,7 +209,7 @@ class World:
         return codec.decode(memoryview(b"".join(codec.encode(message))))
 
     def _work(self) -> bool:
-        """The disk does one thing."""
+        """The disk does one job."""
         if not self._disk:
             return False
         effect, mine = self._disk.popleft(), self.mine
@@ -240,7 +240,7 @@ class World:
         return True
 
     def check_data(self, chunks: tuple[bytes, ...]) -> None:
-        """What the state says is there is there, and is intact."""
+        """Everything that the state mentions is there and intact."""
         for chunk in chunks:
             part = self.part_of(chunk)
             if part is None or part.log_start == part.next_offset:

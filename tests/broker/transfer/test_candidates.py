@@ -1,4 +1,4 @@
-"""Whom a replica may ask for the state of its group."""
+"""Which nodes a replica may ask for the state of its group."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ def asked(net: Net) -> list[NodeId]:
 
 
 def test_those_who_are_members_by_now_are_asked_although_the_own_log_does_not_know_them() -> None:
-    """An old copy of a directory may name members who have all left the group, and dropped it
+    """An old copy of a directory may name members that have all left the group and dropped it
     (world 12 of whole nodes)."""
     net = Net()
     replica = net.members[ONE].engine.multi.replicas[GROUP]

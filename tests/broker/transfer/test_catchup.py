@@ -1,4 +1,4 @@
-"""A node that its members' logs do not reach any more gets data and state from one of them."""
+"""A node that is too far behind for its members' logs gets data and state from one of them."""
 
 import random
 
@@ -45,8 +45,8 @@ def test_what_is_here_is_not_sent() -> None:
 
 @pytest.mark.parametrize("lost", [1, 2, 5, 9])
 def test_a_compacted_partition_comes_whole_from_one_source(lost: int) -> None:
-    """Which of its records are left differs from node to node, and where one still has a value
-    another may be done with the tombstone: what is here is not gone on with, by nobody."""
+    """Nodes differ in which of its records are left: one may still have a value while another has
+    already removed the tombstone. So no node continues from the data that is here."""
     here = {TWO: full(), THREE: full()}
     for node, parity in ((TWO, 0), (THREE, 1)):
         here[node].logs[2] = log_of(2, 300)[parity::2] + log_of(2, 310)[-1:]
@@ -137,7 +137,7 @@ def test_a_source_that_restarts_in_the_middle_of_its_state_is_asked_for_all_of_i
 
 
 def test_wrong_bytes_are_not_written() -> None:
-    """A source gives out what its disk has made of the data: another one is asked."""
+    """A source sends what its disk has made of the data: another one is asked."""
     bad, good = full(), full()
     base, end, data = bad.logs[2][3]
     bad.logs[2][3] = (base, end, data[:-5] + b"x" + data[-4:])
@@ -157,7 +157,7 @@ def test_data_that_a_source_cannot_read_comes_from_another() -> None:
 
 
 def test_records_that_were_deleted_meanwhile_are_done_without() -> None:
-    """Our data ends below the source's first offset: what is in between is nobody's any more."""
+    """Our data ends below the source's first offset: what is in between is deleted."""
     source = full()
     source.starts[2] = 203
     world = World(Store(Slot(9), {2: log_of(2, 300)[:10]}), {TWO: source})

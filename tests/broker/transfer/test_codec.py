@@ -1,4 +1,4 @@
-"""Catch-up messages as bytes: every value comes back, every damage is a PeerError."""
+"""Catch-up messages as bytes: every value round-trips, every damage is a PeerError."""
 
 from pathlib import Path
 
@@ -65,7 +65,7 @@ def test_every_message_comes_back(message: Message) -> None:
 
 @pytest.mark.parametrize("size", [0, ASKED_BYTES_MAX + 1, 2**32 - 1])
 def test_no_node_asks_for_nothing_or_for_very_much(size: int) -> None:
-    """Nor is it answered."""
+    """Such requests are not answered either."""
     with pytest.raises(PeerError, match=f"a question for {size} bytes"):
         codec.decode(memoryview(encoded(AskData(1, GroupId(1), 1, 0, size))))
 
@@ -94,7 +94,7 @@ ONE_OF_EACH: tuple[Message, ...] = (
 
 
 def test_the_format_has_not_changed() -> None:
-    """These bytes are on the links of clusters in which one node is younger than another."""
+    """These bytes are on the links of clusters whose nodes have different versions."""
     lines = GOLDEN.read_text().split()
     assert [encoded(one).hex() for one in ONE_OF_EACH] == lines
     assert [codec.decode(memoryview(bytes.fromhex(line))) for line in lines] == [*ONE_OF_EACH]
