@@ -1,8 +1,8 @@
-"""What stands in for the world in the tests of the shell: clocks, a plane, connected sockets.
+"""Doubles for the tests of the shell: clocks, a plane, connected sockets.
 
-Sockets are real, on loopback: what the kernel does with small buffers, resets and half-sent frames
-is what these tests are about. Nothing waits for time to pass; `FakePlane.run_until` waits for the
-sockets themselves, and gives up loudly.
+Sockets are real, on loopback: these tests are about what the kernel does with small buffers, resets
+and half-sent frames. Nothing waits for time to pass; `FakePlane.run_until` waits for the sockets
+themselves, and fails when they stay silent.
 """
 
 import io
@@ -27,11 +27,12 @@ from runtime.system.journal import Journal
 START_WALL_NS = 1_800_000_000 * 1_000 * MS
 START_BOOT_NS = 5_000_000 * MS
 GIVE_UP_MS = 5_000
-"""A socket that is not ready after so long never will be."""
+"""A socket that is not ready after this time never will be."""
 
 
 class FakeSystemClock:
-    """What the operating system says. `advance` is time, setting `wall` is somebody's `date`."""
+    """The operating system's clocks. `advance` lets time pass; setting `wall` is like calling
+    `date`."""
 
     def __init__(self) -> None:
         self.wall, self.boot = START_WALL_NS, START_BOOT_NS
@@ -48,7 +49,7 @@ class FakeSystemClock:
 
 
 class Lives:
-    """The part of a peers' handler that concerns directories (runtime.membership.admission)."""
+    """The part of a peer handler that concerns directories (runtime.membership.admission)."""
 
     own_life: Life | None = None
 
@@ -92,7 +93,7 @@ class Lives:
 
 
 class FakePlane:
-    """A runtime.network.dataplane.Plane whose rounds are made by the test, one by one."""
+    """A runtime.network.dataplane.Plane whose rounds the test makes one by one."""
 
     def __init__(self) -> None:
         self.callbacks: dict[int, Callback] = {}
@@ -114,14 +115,14 @@ class FakePlane:
         self.events.pop(fd, None)
 
     def ready(self, timeout_ms: int = 0) -> list[tuple[int, int]]:
-        """What epoll would report now: as there, HUP and ERR come unasked."""
+        """What epoll would report now; as there, HUP and ERR come unasked."""
         poll = select.poll()
         for fd, events in self.events.items():
             poll.register(fd, events)
         return poll.poll(timeout_ms)
 
     def round(self, timeout_ms: int = 0) -> int:
-        """Call back whoever is ready; returns how many were."""
+        """Call the callbacks of ready sockets; returns how many there were."""
         found = self.ready(timeout_ms)
         for fd, events in found:
             callback = self.callbacks.get(fd)
@@ -132,14 +133,15 @@ class FakePlane:
     def run_until(
         self, condition: Callable[[], object], end: Callable[[], None] | None = None
     ) -> None:
-        """Rounds until it holds; `end` is called at the end of each, as in the data plane."""
+        """Make rounds until the condition holds; `end` is called after each, as in the data
+        plane."""
         while not condition():
             assert self.round(GIVE_UP_MS), "no socket is ready, and the condition does not hold"
             if end is not None:
                 end()
 
     def settle(self, end: Callable[[], None] | None = None) -> None:
-        """Rounds until no socket has anything more to say; what was done before ends one, too."""
+        """Make rounds until no socket is ready any more; work done before also ends a round."""
         if end is not None:
             end()
         while self.round(1):
@@ -148,7 +150,7 @@ class FakePlane:
 
 
 class Recorder:
-    """A journal in memory, read back as what it says."""
+    """A journal in memory, read back as values."""
 
     def __init__(self, level: str = "debug") -> None:
         self.stream = io.StringIO()
@@ -182,7 +184,7 @@ class Tcp:
         self._sockets = [self._listener]
 
     def pair(self) -> tuple[TcpStream, TcpStream]:
-        """(accepted, connected): the first is not blocking, the second waits GIVE_UP_MS."""
+        """(accepted, connected): the first does not block, the second waits GIVE_UP_MS."""
         connected = TcpStream.of(socket.create_connection(self._listener.getsockname()))
         accepted = TcpStream.of(self._listener.accept()[0])
         connected.settimeout(GIVE_UP_MS / 1000)
@@ -195,7 +197,7 @@ class Tcp:
 
 
 def receive(sock: socket.socket, size: int) -> bytes:
-    """Exactly so many bytes; fewer only where the other side ends."""
+    """Exactly that many bytes; fewer only if the other side ends."""
     data = b""
     while len(data) < size and (more := sock.recv(size - len(data))):
         data += more

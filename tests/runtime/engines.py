@@ -1,8 +1,8 @@
-"""Three engines in one thread: a deterministic little network between them, real logs below them.
+"""Three engines in one thread: a small deterministic network between them, real logs below them.
 
-Everything is production code but the links (messages are encoded, queued, decoded), the disk
-(storage.disk.memory) and the log writer's thread: `Writer` does its work when the network says so,
-and can be held to look at a node whose batch is not durable yet. Time passes in `advance` only.
+Everything is production code except the links (messages are encoded, queued, decoded), the disk
+(storage.disk.memory) and the log writer's thread. `Writer` works when the network says so, and can
+be held, to look at a node whose batch is not durable yet. Time passes only in `advance`.
 """
 
 from collections import deque
@@ -43,13 +43,13 @@ TIMING = Timing()
 
 
 def command(text: str, pad: int = 0) -> tuple[Buffer, ...]:
-    """A command any node accepts; the state machine here only writes it down."""
+    """A command that any node accepts; the state machine here only records it."""
     name = ConsumerGroupId(text + "." * pad)
     return opaque(CommandKind.CONSUMER_GROUP, encode(DropGroup(name)))
 
 
 class Writer:
-    """A log writer (runtime.disk.log_writer) that works when it is told to, in this thread."""
+    """A log writer (runtime.disk.log_writer) that works in this thread, when told to."""
 
     def __init__(self, wal: Wal) -> None:
         self._wal = wal
@@ -90,7 +90,7 @@ class Writer:
 
 
 class Ledger:
-    """A state machine that remembers what it was given; its results say where that was."""
+    """A state machine that remembers its input; its results say where that was."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[Slot, bytes]] = []
@@ -112,7 +112,7 @@ class Ledger:
         return results
 
     def restore(self, base: Slot, chunks: list[Chunk]) -> None:
-        """A peer's state: what became of its lines is of no interest here."""
+        """A peer's state; its lines do not matter here."""
         self.applied = base
 
     def relocate(self, entry: Entry, old: int, new: int) -> None:
@@ -193,7 +193,7 @@ class Links:
 
 
 class Hooks:
-    """Writes down what the engine tells; lets masters go unless told otherwise."""
+    """Records the engine's calls; lets masters go unless told otherwise."""
 
     def __init__(self) -> None:
         self.notices: list[Notice] = []
@@ -222,7 +222,7 @@ class Hooks:
 
 
 class Member:
-    """One node: an engine over its log; what it was before its last restart is gone."""
+    """One node: an engine over its log; a restart replaces everything else."""
 
     def __init__(self, net: "Net", node: NodeId, disk: MemoryDisk) -> None:
         self.net, self.node, self.disk = net, node, disk
@@ -288,13 +288,13 @@ class Member:
         return self.up and self.engine.acting(group)
 
     def submit(self, text: str, *, group: GroupId = GROUP, anywhere: bool = False) -> list[Outcome]:
-        """Give it a command of a client; the list gets the outcome."""
+        """Submit a client's command; the outcome is appended to the list."""
         outcomes: list[Outcome] = []
         self.engine.submit(group, command(text), outcomes.append, anywhere=anywhere)
         return outcomes
 
     def take(self, text: str, *, group: GroupId = GROUP) -> list[Outcome]:
-        """The same, as the usual produce request gives its commands."""
+        """The same on the fast path of produce requests."""
         outcomes: list[Outcome] = []
         chunks = command(text)
         pending = Pending(chunks, sum(map(len, chunks)), outcomes.append)
@@ -359,7 +359,7 @@ class Net:
             self[a].engine.peer_up(b, self[b].multi.incarnation)
 
     def cut(self, a: int, b: int) -> None:
-        """The link is lost, with everything on its way; both ends hear of it."""
+        """The link is lost, with everything on its way; both ends are informed."""
         pair = NodeId(a), NodeId(b)
         self._cut.add(frozenset(pair))
         for one, other in (pair, pair[::-1]):
@@ -372,7 +372,7 @@ class Net:
         self._up(NodeId(b), NodeId(a))
 
     def crash(self, node: int, survives: Callable[[], bool] = lambda: False) -> None:
-        """Cut the power of one node: only what was synced is left."""
+        """Cut one node's power: only synced data is left."""
         member = self[node]
         member.up = False
         member.disk.crash(survives)
@@ -395,7 +395,7 @@ class Net:
     # -- time ---------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Rounds until nobody has anything to do (but writers that are held)."""
+        """Rounds until nobody has anything to do (except held writers)."""
         for _ in range(SETTLE_ROUNDS_MAX):
             for member in self.up():
                 member.round()
@@ -418,7 +418,7 @@ class Net:
         raise AssertionError(f"not within {ms_max} ms")
 
     def elect(self, node: int, group: GroupId = GROUP) -> Member:
-        """Wait for a master, who is this node (the others stand back)."""
+        """Wait until this node is master (the others hold back)."""
         for member in self.up():
             member.multi.replicas[group].election.abstaining = member.node != node
         self.until(lambda: self[node].acting(group) and self[node].engine.caught_up(group))
@@ -434,7 +434,7 @@ class Net:
 
 
 def why(outcomes: list[Outcome]) -> str:
-    """What a client was told, in a word."""
+    """A client's outcome as one word."""
     (outcome,) = outcomes
     if isinstance(outcome, Done):
         return "done"

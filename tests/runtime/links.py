@@ -1,4 +1,4 @@
-"""Three nodes' links in one plane, over real sockets, and what each engine would be told."""
+"""Three nodes' links in one plane over real sockets, and what they would pass to each engine."""
 
 import socket
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ NOWHERE = Address("127.0.0.1", 1)
 
 
 class Handler(Lives):
-    """What the engine would be told."""
+    """Records what the engine would get."""
 
     def __init__(self, clock: FakeSystemClock) -> None:
         self.clock = clock
@@ -109,7 +109,7 @@ class Node:
 
 
 class World:
-    """Three nodes in one plane, connected by real sockets when the test says so."""
+    """Three nodes in one plane; the test connects them by real sockets."""
 
     def __init__(self) -> None:
         self.plane, self.tcp = FakePlane(), Tcp()
@@ -141,14 +141,15 @@ class World:
             node.peers.flush()
 
     def settle(self) -> None:
-        """Until nothing comes any more, not from those either whose time in a round was over."""
+        """Until nothing comes any more, also from connections that had used up their time in a
+        round."""
         self.plane.settle(self.flush)
         while any(node.peers.waits for node in self.nodes.values()):
             self.flush()
             self.plane.settle(self.flush)
 
     def stranger(self, target: int = 1) -> socket.socket:
-        """Somebody connects to a node's peer port."""
+        """A stranger connects to a node's peer port."""
         accepted, stranger = self.tcp.pair()
         self[target].peers.accept(accepted, "10.9.9.9")
         return stranger

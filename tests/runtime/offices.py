@@ -1,7 +1,7 @@
-"""Three nodes with a registry: engines as in engines.py, and the balancing shell on top of them.
+"""Three nodes with a registry: engines as in engines.py, with the balancing shell on top.
 
-Group 0's state machine is the production registry; each node runs the production loop that joins
-the cluster and balances it, at every tick. What the shell does in between is done by `Office`.
+Group 0's state machine is the production registry. Each node runs the production loop that joins
+the cluster and balances it, at every tick. `Office` does what the shell does in between.
 """
 
 from balancer.planning import Planning
@@ -20,11 +20,11 @@ from tests.balancer.literals import register
 from tests.runtime.engines import TICK_MS, Ledger, Member, Net
 
 GROUPS = 6
-"""Of data, numbered from 1."""
+"""Data groups, numbered from 1."""
 
 
 class RegistryLedger(Ledger):
-    """Group 0: the commands are the registry's."""
+    """Group 0: its commands are the registry's."""
 
     def __init__(self, registry: Registry) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class Cluster:
         self.net = Net(nodes, groups=tuple(range(GROUPS + 1)), machine=self._machine)
         self.offices = {node: self._office(node) for node in self.net.node_ids}
         self.looks_every: dict[NodeId, int] = {}
-        """In how many ticks a slow node's office looks once at what there is to do."""
+        """How many ticks a slow node's office waits before it looks for work again."""
         self._ticks = 0
 
     def _machine(self, node: NodeId, group: GroupId) -> Ledger:
@@ -139,7 +139,7 @@ class Cluster:
         self.offices[NodeId(node)] = self._office(NodeId(node))
 
     def masters(self) -> dict[int, int | None]:
-        """Who acts for each group; nobody ever shares one."""
+        """The acting master of each group; there are never two."""
         found: dict[int, int | None] = dict.fromkeys(range(GROUPS + 1))
         for member in self.net.up():
             for group in member.multi.replicas:

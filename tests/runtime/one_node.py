@@ -1,4 +1,4 @@
-"""One whole node in this process, without its sockets: everything node.py builds, and its rounds.
+"""One whole node in this process, without sockets: everything node.py builds, and its rounds.
 
 It is a cluster of its own (one peer: itself), so it elects, founds and registers within a moment.
 The log is real, in a directory; its thread is waited for as the data plane does.
@@ -18,7 +18,7 @@ from tests.runtime.doubles import Recorder
 ROUNDS_MAX = 2_000
 ROUND_S = 0.01
 LEASE_MS = 4_000
-"""Nobody else could take over, so it may be long: whoever runs the tests may be busy meanwhile."""
+"""Nobody else could take over, so it may be long: the machine may be busy meanwhile."""
 
 
 def config_text(
@@ -70,7 +70,7 @@ def one_node(
 
 
 def run_until(node: Node, condition: Callable[[], object]) -> None:
-    """Rounds and ticks, as fast as the log's thread goes."""
+    """Rounds and ticks, as fast as the log's thread works."""
     for _ in range(ROUNDS_MAX):
         if condition():
             return

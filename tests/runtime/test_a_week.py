@@ -1,7 +1,7 @@
-"""A node that lives for a week, in minutes: what it keeps is bounded, and nothing goes too early.
+"""A node lives for a week, in minutes: what it keeps is bounded, and nothing is removed too early.
 
 Everything is real but the clocks: log, checkpoints, cold segments and their threads on a directory,
-retention by the node's own master. `EXAM=full` (make faults) makes it the whole week.
+and retention by the node's own master. `EXAM=full` (make faults) makes it the whole week.
 """
 
 import os
@@ -32,7 +32,7 @@ MINUTES: Final = 7 * DAY if os.environ.get("EXAM") == "full" else 6 * HOUR
 KIB: Final = 1024
 SEGMENT: Final = 1024 * KIB
 HEADERS: Final = 80
-"""Of a batch with one record, a little more than they take."""
+"""The headers of a batch with one record, rounded up."""
 LOG: Final = 4 * SEGMENT
 PARTITIONS: Final = 2
 DISK: Final = 64 * SEGMENT
@@ -54,7 +54,8 @@ SETS: Final = (
 
 @attrs.frozen
 class Traffic:
-    """So many bytes a minute into each partition; what is kept of them by the topic's settings."""
+    """That many bytes a minute into each partition; the topic's settings decide how much is
+    kept."""
 
     topic: str
     size: int
@@ -71,8 +72,8 @@ class Traffic:
 
     @property
     def kept_max(self) -> int:
-        """A sixteenth more is not worth a command, and a cold segment, up to an eighth, goes when
-        the last of it may (broker.lifecycle.retention); there is one for what came last as well."""
+        """Another sixteenth is not worth a command, and a cold segment, up to an eighth, is removed
+        when all of it may go (broker.lifecycle.retention); one more holds the newest data."""
         bounds = [one for one in (self._by_age(2), self.bytes) if one is not None]
         return min(bounds) * 21 // 16 + 2 * SEGMENT_BYTES_LEAST
 
@@ -89,7 +90,7 @@ TRAFFIC: Final = (
 
 
 class Calendar:
-    """Clocks that are turned on by hand, and go a little whenever they are looked at."""
+    """Clocks that the test sets, and that advance a little with every look."""
 
     def __init__(self) -> None:
         self.boot, self.start = 1_000_000_000, 1_790_000_000_000_000_000
@@ -141,8 +142,8 @@ def produce(node: Node, minute: int, wall_ms: int) -> None:
 def let_it_work(node: Node) -> None:
     """Rounds until nothing is under way, in any thread.
 
-    A thread that is at work is waited for, not asked again and again: the clock goes on with every
-    look, and on a slow disk hours would pass.
+    It waits for a busy thread instead of polling it: the clock advances with every look, and on a
+    slow disk hours would pass.
     """
     quiet, busy = 0, False
     while quiet < 3:
@@ -157,7 +158,7 @@ def let_it_work(node: Node) -> None:
 
 
 def foretold(node: Node, calendar: Calendar) -> Look:
-    """What the node says of its disk, as of now."""
+    """The node's present forecast for its disk."""
     passes = node.broker.retention.rates.passes
     calendar.boot += MINUTE_NS
     run_until(node, lambda: node.broker.retention.rates.passes > passes)
@@ -177,12 +178,13 @@ def used(directory: Path) -> dict[str, int]:
 
 
 def test_disk_use_is_bounded_for_a_week(tmp_path: Path, node: Node, calendar: Calendar) -> None:
-    """Hour by hour: the log within its window, cold data within the topics' rules and no less."""
+    """Hour by hour: the log within its window, cold data as the topics' rules want it, and no
+    less."""
     run_until(node, lambda: node.shell.not_ready() == "")
     for number, traffic in enumerate(TRAFFIC):
         create(node, traffic, number + 1)
     cold_max = sum(one.kept_max for one in TRAFFIC) * PARTITIONS
-    spares = 4  # one being written, one ready, two retired ones to be used again
+    spares = 4  # one being written, one ready, two retired ones for reuse
     peaks: dict[str, int] = {}
     for minute in range(MINUTES):
         calendar.boot += MINUTE_NS
@@ -214,8 +216,8 @@ def test_disk_use_is_bounded_for_a_week(tmp_path: Path, node: Node, calendar: Ca
 
 
 def check_foretold(look: Look, held: int) -> None:
-    """The bound holds. Of what has run for long enough as much is there as was predicted, within
-    a tenth in all and within FACTOR of each topic; and what has no end is named."""
+    """The bound holds. Topics that have run for long enough have as much as was predicted, within a
+    tenth in all and within FACTOR each; and those that grow without end are named."""
     found = look.forecast
     still_to_come = 0.0
     topics = {one.use.topic: one for one in found.topics}
@@ -229,7 +231,7 @@ def check_foretold(look: Look, held: int) -> None:
             still_to_come += one.cold_steady - one.use.cold
         else:
             assert one.use.held / FACTOR <= one.steady <= one.use.held * FACTOR, one
-    assert held - 100 <= look.usage.held <= held  # but the process's lock
+    assert held - 100 <= look.usage.held <= held  # except the process's lock
     assert held <= found.bound, f"{held} bytes are held"
     assert found.predicted - still_to_come == pytest.approx(held, rel=0.1)
     (endless,) = found.unbounded

@@ -1,4 +1,4 @@
-"""One node as a process: how it starts, what it refuses, how it stops, and with which exit code."""
+"""One node as a process: how it starts, what it refuses, how it stops, and its exit codes."""
 
 import http.client
 import json
@@ -24,13 +24,13 @@ from tests.runtime.one_node import config_text
 
 ROOT = Path(__file__).parents[2]
 GIVE_UP_S = 20.0
-"""Nothing here takes a tenth of it, on a machine that is not overloaded."""
+"""Nothing here takes a tenth of it on a machine that is not overloaded."""
 
 pytestmark = pytest.mark.cluster
 
 
 def three_free_ports() -> int:
-    """The first of three neighbours nobody listens on."""
+    """The first of three adjacent ports on which nobody listens."""
     start = FREE_PORTS.start + (os.getpid() * 37) % (len(FREE_PORTS) - 3)
     for port in range(start, FREE_PORTS.stop - 3):
         if all(is_free(Address("127.0.0.1", port + k)) for k in range(3)):
@@ -39,7 +39,7 @@ def three_free_ports() -> int:
 
 
 class Process:
-    """A node whose standard error is read line by line, with patience and not for ever."""
+    """A node whose standard error is read line by line, with a time limit."""
 
     def __init__(self, command: list[str], **options: Any) -> None:
         self._process = subprocess.Popen(
@@ -52,7 +52,7 @@ class Process:
         self.pid = self._process.pid
 
     def _read(self, deadline: float) -> bool:
-        """More lines; False at the end of the output."""
+        """Read more lines; False at the end of the output."""
         left = deadline - time.monotonic()
         assert left > 0, "\n".join(["it says nothing more:", *self.lines])
         if select.select([self._fd], [], [], left)[0]:
@@ -69,7 +69,8 @@ class Process:
             assert self._read(deadline), "\n".join([f"it ended without {text!r}:", *self.lines])
 
     def until_silent(self) -> None:
-        """Until nobody holds the other end of its standard error: it is gone, whoever's child."""
+        """Until no process holds its standard error any more: the node and all its children are
+        gone."""
         deadline = time.monotonic() + GIVE_UP_S
         while self._read(deadline):
             pass
@@ -148,7 +149,7 @@ def test_no_configuration_is_no_start(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_wrong_configuration_ends_with_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With every problem in it, and no traceback."""
+    """With every problem listed, and no traceback."""
     path = tmp_path / "node.toml"
     assert node.main(["--config", str(path)]) == 2
     path.write_text(config_text(tmp_path / "data"))
@@ -161,7 +162,7 @@ def test_a_wrong_configuration_ends_with_2(
 
 
 def test_python_without_assertions_is_refused(place: Place) -> None:
-    """They state our own bugs: without them a bug would go on."""
+    """Assertions detect our own bugs: without them a bug would go on unnoticed."""
     with ExitStack() as stack:
         process = Process([sys.executable, "-O", *place.command[1:]])
         stack.callback(process.close)
@@ -205,7 +206,7 @@ def test_a_damaged_identity_is_refused(place: Place) -> None:
 
 
 def test_a_node_serves_and_stops_gracefully(place: Place) -> None:
-    """Alone in its cluster it has every master, and nobody to give them to: it does not wait."""
+    """Alone in its cluster it has every master and nobody to give them to: it does not wait."""
     with running(place) as process:
         started(process)
         assert place.get("/livez") == (200, b"ok\n")
@@ -241,7 +242,7 @@ def test_interrupted_at_the_keyboard_it_stops_as_well(place: Place) -> None:
 
 
 def test_it_takes_the_file_descriptors_it_needs(place: Place) -> None:
-    """A shell's soft limit is not the limit; a hard one that is too low is said."""
+    """A shell's soft limit is raised; a hard limit that is too low is reported."""
     low, high = 256, 1500
 
     def limited(soft: int, hard: int) -> Callable[[], None]:
@@ -259,7 +260,7 @@ def test_it_takes_the_file_descriptors_it_needs(place: Place) -> None:
 
 
 def test_a_disk_that_fails_a_write_ends_it_with_74(place: Place) -> None:
-    """Every write fails from one moment on (EFBIG): the next renewal of a lease finds out."""
+    """From some moment on every write fails (EFBIG): the next renewal of a lease finds out."""
     with running(place) as process:
         started(process)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, 0))

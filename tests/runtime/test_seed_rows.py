@@ -1,4 +1,4 @@
-"""Rows E1 to E7 of the seeds (docs/seeds.md): what a balancer of masters stands on.
+"""Rows E1 to E7 of the seeds (docs/seeds.md): what a balancer of masters relies on.
 
 Engines, replicas and handlers are the production ones; time, network and disk are simulated.
 """
@@ -28,7 +28,7 @@ def cluster() -> Cluster:
 
 
 def test_E1_a_node_has_many_groups_and_a_group_many_topics() -> None:
-    """Data is stored by group: what is produced to a partition is in its group's log alone."""
+    """Data is stored by group: what is produced to a partition is only in its group's log."""
     world = DataWorld(groups=2)
     world.run(CreateTopic("second", b"2" * 16, 4))
     registry = world[1].registry
@@ -43,7 +43,7 @@ def test_E1_a_node_has_many_groups_and_a_group_many_topics() -> None:
 
 
 def test_E3_producers_and_consumers_are_served_by_the_master_alone() -> None:
-    """Any other node names it; the master of another partition is another node."""
+    """Every other node names it; the master of another partition is another node."""
     world = DataWorld()
     world.cluster.install(world.group(1), 2)
     for partition, master in ((0, 1), (1, 2)):
@@ -87,7 +87,7 @@ def test_E4_there_is_one_master_or_none_and_only_it_proposes(cluster: Cluster) -
 
 
 def test_E5_be_master_succeeds_only_for_nobody_or_oneself(cluster: Cluster) -> None:
-    """In the lease: compare-and-set on its version. In the cluster: who is master stays it."""
+    """In the lease: compare-and-set on its version. In the cluster: the master stays master."""
     lease = Lease()
     first = BeMaster(NodeId(1), Incarnation(1), Slot(0), 10 * SECOND)
     assert lease.apply_be_master(Slot(1), first, Now(SECOND, SECOND), 3 * SECOND)
@@ -106,9 +106,8 @@ def test_E5_be_master_succeeds_only_for_nobody_or_oneself(cluster: Cluster) -> N
 
 
 def test_E6_the_master_lets_go_before_anybody_else_may_try(cluster: Cluster) -> None:
-    """It stops a margin before the lease is over, by its own clock; the others begin a margin after
-    that, by theirs: to draw their waiting times. So between the two there are both margins.
-    """
+    """By its own clock it stops a margin before the lease is over. By theirs, the others start to
+    draw their waiting times a margin after that. So both margins are between the two."""
     master = cluster.masters()[1]
     assert master is not None
     group = GroupId(1)

@@ -1,4 +1,4 @@
-"""A whole node, wired: what it says of itself, in /readyz, /status and /metrics."""
+"""A whole node: what it reports in /readyz, /status and /metrics."""
 
 import json
 import re
@@ -126,7 +126,7 @@ def test_each_reason_not_to_send_clients_has_a_text(node: Node) -> None:
 
 
 def test_another_founding_than_the_clusters_is_refused(tmp_path: Path) -> None:
-    """It was chosen once for all; a node that disagrees would have other groups, or elsewhere."""
+    """The founding was chosen once for all; with another one a node would have different groups."""
     with one_node(tmp_path, groups=3) as node:
         ready(node)
     founded = 'the cluster was founded with count = 3, replicas = 3, founders = "1"'
@@ -138,7 +138,7 @@ def test_another_founding_than_the_clusters_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_restart_finds_everything_again(tmp_path: Path) -> None:
-    """Its incarnation is the next one, or the second by the wall clock where that is later."""
+    """Its incarnation is the next one, or one derived from the wall clock if that is later."""
     with one_node(tmp_path) as node:
         ready(node)
         done: list[object] = []
@@ -152,7 +152,7 @@ def test_a_restart_finds_everything_again(tmp_path: Path) -> None:
 
 
 def test_a_restart_does_not_bring_a_deleted_topic_back_into_memory(tmp_path: Path) -> None:
-    """Its batches are still in the log, and are replayed."""
+    """Its batches are still in the log and are replayed."""
     with one_node(tmp_path) as node:
         ready(node)
         done: list[object] = []
@@ -212,7 +212,7 @@ def scrape(node: Node) -> dict[str, dict[tuple[str, ...], float]]:
 
 
 def test_every_documented_metric_is_there(node: Node) -> None:
-    """Also those with nothing to show yet, by the name of their family."""
+    """Also those without samples yet, by the name of their family."""
     ready(node)
     rows = re.findall(r"^\| `(evenkeel_[a-z0-9_]+)", OPERATIONS.read_text(), re.MULTILINE)
     assert len(rows) > 40
@@ -266,7 +266,8 @@ def test_scraping_changes_nothing(node: Node) -> None:
 
 
 def test_links_of_a_restarted_node_are_those_of_its_log(tmp_path: Path) -> None:
-    """Its configuration may be of before others came; without them it may find no majority."""
+    """Its configuration may be from before other nodes came; without their links it may find no
+    majority."""
     with one_node(tmp_path) as node:
         ready(node)
         for number in (4, 5):  # the second one proves that the first is chosen

@@ -1,7 +1,7 @@
-"""An operator at the balancer: show, plan, move, drain, cancel, policy; on three whole nodes.
+"""An operator uses the balancer: show, plan, move, drain, cancel, policy; on three whole nodes.
 
-Time is simulated, the stealing and the planning loops are the production ones: what is asked for is
-waited for until the masters are where it says.
+Time is simulated; the stealing and the planning loops are the production ones. Each test waits
+until the masters are where they should be.
 """
 
 from collections import Counter
@@ -73,7 +73,7 @@ async def test_show_says_what_there_is(operator: Operator) -> None:
 async def test_drain_empties_a_node_and_undrain_gives_it_its_share(
     cluster: Cluster, operator: Operator
 ) -> None:
-    """The plan, its steals, and the way back; nobody asked for more than the drain."""
+    """The plan, its steals, and the way back; the operator asks for nothing but the drain."""
     await done(operator, "/admin/drain", {"node": 3, "draining": True})
     cluster.until(lambda: 3 not in cluster.masters().values() and cluster.is_placed())
     shown = (await operator.get("/balancer")).json()
@@ -146,7 +146,7 @@ async def test_a_paused_group_is_left_where_it_is(cluster: Cluster, operator: Op
 async def test_a_cancelled_steal_is_not_handed_over_for(
     cluster: Cluster, operator: Operator, autojump_clock: MockClock
 ) -> None:
-    """The master looks the token up when it is asked; the group goes later, with another one."""
+    """The master checks the token when it is asked; the group moves later, with another token."""
     assert "no steal is running" in await operator.refused("/admin/cancel", {})
     cluster.set_placement(everything_on(2))
     registry = cluster[1].registry
@@ -215,7 +215,7 @@ async def test_published_weights_are_planned_by(cluster: Cluster, operator: Oper
 
 
 async def test_weights_of_a_time_to_come_are_refused(cluster: Cluster, operator: Operator) -> None:
-    """Else a job with a wrong clock would keep all others out for as long as it is ahead."""
+    """Otherwise a job with a wrong clock would keep all others out for as long as it is ahead."""
     now_ms = cluster[1].member.engine.now().wall_ns // 1_000_000
     body = {"source": "s", "computed_wall_ms": now_ms + 61_000, "weights": {"1": 1_000}}
     assert "61000 ms ahead" in await operator.refused("/admin/weights", body)
@@ -223,7 +223,7 @@ async def test_weights_of_a_time_to_come_are_refused(cluster: Cluster, operator:
 
 
 async def test_the_problem_is_told_to_who_plans_elsewhere(operator: Operator) -> None:
-    """With weights of its own in it, the planner makes the plan that the node makes of them."""
+    """From the problem, with its weights, the planner makes the same plan as the node."""
     wanted = {str(group): 100 + 900 * group for group in operator.placement()}
     told = (await operator.get("/problem")).json()
     problem = from_json(told["problem"])
@@ -279,7 +279,7 @@ async def test_what_makes_no_sense_is_refused(
 async def test_a_group_that_is_not_everywhere_is_shown_and_no_master_goes_where_it_is_not(
     cluster: Cluster, operator: Operator, autojump_clock: MockClock
 ) -> None:
-    """Group 3 has left node 3, as its log would say; the planner and the operator keep to that."""
+    """By its log, group 3 has left node 3; both planner and operator respect that."""
     office, founders = cluster[1], (NodeId(1), NodeId(2), NodeId(3))
     office.propose(FoundCluster("test", GROUPS, founders, 3))
     cluster.until(lambda: office.registry.members(GroupId(3)) == founders)
@@ -310,7 +310,7 @@ async def test_a_group_that_is_not_everywhere_is_shown_and_no_master_goes_where_
 async def test_a_plan_shows_which_groups_would_be_copied_where(
     cluster: Cluster, operator: Operator
 ) -> None:
-    """A fourth node was added: the sets that change are shown before its masters do."""
+    """A fourth node was added: changed replica sets are shown before its masters move."""
     office, founders = cluster[1], (NodeId(1), NodeId(2), NodeId(3))
     office.propose(PauseBalancer(True))
     office.propose(FoundCluster("test", GROUPS, founders, 3))

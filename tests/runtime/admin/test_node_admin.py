@@ -20,7 +20,7 @@ FOUNDERS = tuple(NodeId(node) for node in (1, 2, 3))
 
 @attrs.define
 class Harness:
-    """The admin of node 1, and what it has proposed."""
+    """The admin of node 1, and its proposals."""
 
     admin: NodeAdmin
     registry: Registry
@@ -38,7 +38,7 @@ class Harness:
 
 @pytest.fixture
 def harness() -> Harness:
-    """Three nodes found the cluster, a fourth is added; all are up."""
+    """Three nodes found the cluster, and a fourth is added; all are up."""
     net, registry, proposed = Net(4, groups=(0, 1)), Registry(), []
     registry.apply_command(FoundCluster("test", 2, FOUNDERS, 3), 1)
     for node in FOUNDERS:
@@ -90,7 +90,7 @@ async def test_fewer_nodes_than_copies_need_force(harness: Harness) -> None:
 
 
 async def test_a_group_without_a_majority_needs_force(harness: Harness) -> None:
-    """A fourth node makes room; but one of the others does not run."""
+    """A fourth node makes room, but one of the others is down."""
     registry = harness.registry
     peer = register(4, 1).peer
     registry.apply_command(AddNode(NodeId(4), peer), 3)

@@ -1,4 +1,4 @@
-"""Joining, balancing and draining, as a node does them: three engines and the real registry."""
+"""Joining, balancing and draining as a node does them: three engines and the real registry."""
 
 from itertools import pairwise
 
@@ -29,7 +29,7 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 def placed(cluster: Cluster) -> Cluster:
-    """A cluster that has found itself: founded, everybody registered, masters where they belong."""
+    """A cluster after its start: founded, everybody registered, masters on their ideal nodes."""
     cluster.until(cluster.is_placed)
     cluster.advance(500)
     for office in cluster.offices.values():
@@ -42,7 +42,7 @@ def placed(cluster: Cluster) -> Cluster:
 
 
 def test_nodes_found_their_cluster_register_and_place(cluster: Cluster) -> None:
-    """Nobody has to tell them anything, and every node comes to know the same."""
+    """They need no orders, and every node learns the same."""
     cluster.until(cluster.is_placed)
     for registry in cluster.registries.values():
         assert registry.cluster is not None
@@ -55,7 +55,7 @@ def test_nodes_found_their_cluster_register_and_place(cluster: Cluster) -> None:
 
 
 def test_the_first_placement_waits_for_all_nodes(cluster: Cluster) -> None:
-    """Else the node that starts last would have nothing, and cause steals."""
+    """Otherwise the node that starts last would have nothing, and cause steals."""
     cluster.net.crash(3)
     cluster.advance(8_000)
     assert set(cluster[1].registry.nodes) == {1, 2}
@@ -76,7 +76,7 @@ def test_a_restarted_node_registers_its_new_incarnation(placed: Cluster) -> None
 
 
 def test_joining_asks_twice_a_second_and_no_more(cluster: Cluster) -> None:
-    """While there is no answer: and while nobody can be asked, not at all."""
+    """While there is no answer; and not at all while there is nobody to ask."""
     asked: list[object] = []
     office = cluster[1]
     office.joining._client = office.client
@@ -142,7 +142,7 @@ def test_masters_follow_the_placement_one_at_a_time(placed: Cluster) -> None:
 
 
 def test_nobody_who_writes_during_a_steal_gets_an_error(placed: Cluster) -> None:
-    """Whatever node a client sends to, as long as it follows what it is told."""
+    """Whichever node a client sends to, as long as it follows the redirects."""
     group = GroupId(1)
     placed.set_placement(everything_on(3))
     target = 1
@@ -179,7 +179,7 @@ def test_a_paused_balancer_moves_nothing(placed: Cluster) -> None:
 
 
 def test_a_dead_nodes_groups_come_back_to_it(placed: Cluster) -> None:
-    """Others take them when their leases have run out; the node comes back and steals its own."""
+    """Others take them when their leases have expired; the node comes back and steals its own."""
     placed.net.crash(2)
     placed.until(lambda: all(node in (1, 3) for node in placed.masters().values()))
     placed.restart(2)
@@ -200,7 +200,7 @@ def test_the_last_steals_are_remembered_and_no_more(placed: Cluster) -> None:
 
 
 class Token:
-    """A token for group 1, which node 1 is master of and node 2 wants."""
+    """A token for group 1; node 1 is its master, and node 2 wants it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster, self.master = cluster, cluster[1]
@@ -283,7 +283,7 @@ def test_a_pause_that_came_after_the_token_counts(token: Token, group: GroupId |
 
 
 def test_E16_a_plan_that_has_changed_since_the_token_is_not_carried_out(token: Token) -> None:
-    """The group now belongs to another node: its steal would only have to be undone."""
+    """The group's ideal node has changed: the steal would only have to be undone."""
     assert token.asked_by(2, token.request()) is True
     token.cluster[3].propose(MergePlacement(None, GroupId(1), NodeId(3)))
     token.cluster.advance(40)
@@ -309,7 +309,7 @@ def drain(cluster: Cluster, node: int, ms_max: int = 5_000) -> int:
 
 
 def test_a_draining_node_gives_everything_away(placed: Cluster) -> None:
-    """To those who have least; and takes nothing back, whatever its ideal was."""
+    """To those that have least; and it takes nothing back, whatever its ideal share was."""
     assert 2 in placed.masters().values()
     took = drain(placed, 2)
     assert took < 2_000
@@ -334,7 +334,7 @@ def test_a_group_goes_to_its_ideal_node_if_that_can_take_it(placed: Cluster) -> 
 
 
 def test_a_whole_cluster_that_stops_does_not_wait(placed: Cluster) -> None:
-    """Everybody is draining: there is nobody to give anything to."""
+    """All nodes are draining: there is nobody to give anything to."""
     for node in (1, 2, 3):
         placed[node].loop.start_draining()
         for other in placed.net.others(node):
@@ -343,7 +343,7 @@ def test_a_whole_cluster_that_stops_does_not_wait(placed: Cluster) -> None:
 
 
 def test_the_last_node_does_not_wait_for_the_dead(placed: Cluster) -> None:
-    """They were heard a moment ago; but their links are down, so they are gone."""
+    """It heard from them a moment ago, but their links are down, so they are gone."""
     placed.net.crash(1)
     placed.net.crash(3)
     member = placed.net[2]
@@ -354,7 +354,7 @@ def test_the_last_node_does_not_wait_for_the_dead(placed: Cluster) -> None:
 
 
 def test_a_handover_to_a_node_that_dies_is_not_waited_for(placed: Cluster) -> None:
-    """Its Steal may or may not be chosen: others will find out, and nothing here can help."""
+    """Its Steal may or may not be chosen: others will find out, and this node cannot help."""
     placed.net[1].writer.held = placed.net[3].writer.held = True
     office, member = placed[2], placed.net[2]
     office.loop.start_draining()
@@ -369,7 +369,7 @@ def test_a_handover_to_a_node_that_dies_is_not_waited_for(placed: Cluster) -> No
 
 
 def test_a_node_that_is_behind_is_waited_for(placed: Cluster) -> None:
-    """It is there, and will have caught up in a moment."""
+    """It is up, and will have caught up in a moment."""
     office, member = placed[2], placed.net[2]
     placed.net.crash(1)
     for replica in member.multi.replicas.values():
@@ -395,7 +395,7 @@ def test_a_draining_node_steals_nothing(placed: Cluster) -> None:
 
 
 def test_a_refused_steal_gives_forwards_back(placed: Cluster) -> None:
-    """The old master called it off: what it had forwarded is answered with who to ask."""
+    """The old master aborted the steal: its forwarded commands are answered with whom to ask."""
     engine = placed.net[2].engine
     intake = engine.intakes[GroupId(1)]
     placed.set_placement(everything_on(1))
@@ -413,7 +413,7 @@ def test_a_refused_steal_gives_forwards_back(placed: Cluster) -> None:
 
 
 def test_an_incarnation_that_is_gone_is_no_target(placed: Cluster) -> None:
-    """A steal names the life of its target: a node that has restarted since gets nothing."""
+    """A steal names the incarnation of its target: a restarted node gets nothing."""
     request = StealRequest(GroupId(1), Incarnation(0), Slot(1), Slot(1), 0)
     master = placed.masters()[1]
     assert master is not None

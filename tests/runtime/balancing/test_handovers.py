@@ -1,6 +1,6 @@
 """The master's side of a steal in the shell: ask consumers, apply their commits, then hand over.
 
-Three engines; the master's handovers are those of the product, and so is what asks the consumers.
+Three engines; the master's handovers and its progress requests are the production code.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ PHASES = ("notify", "collect", "sync", "freeze", "propose")
 
 
 class Clock:
-    """What FakeTimers looks at."""
+    """The clock that FakeTimers uses."""
 
     def __init__(self, member: Member) -> None:
         self._member = member
@@ -34,7 +34,7 @@ class Clock:
 
 
 class Asking(Hooks):
-    """Hooks of a node whose handovers ask consumers first."""
+    """Hooks of a node whose handovers first ask consumers."""
 
     def __init__(self, member: Member) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Asking(Hooks):
         member.engine.hooks = self
 
     def write_down(self, group: GroupId) -> bool:
-        """What coordinators do, if a test says that there is anything."""
+        """What coordinators do, if a test gives them something to write."""
         if not self.notes:
             return False
         self.member.submit(self.notes.pop(), group=group)
@@ -77,7 +77,7 @@ class Room:
             self.look()
 
     def look(self) -> None:
-        """The end of a round of the master's."""
+        """The end of one of the master's rounds."""
         self.net.settle()
         self.hooks.handovers.look(self.master.engine.now())
         self.net.settle()
@@ -90,7 +90,7 @@ class Room:
         self.hooks.progress.heard([GROUP], ProgressReport(name, reported), 500)
 
     def tell(self, name: int = 7) -> int:
-        """The master's next answer to the consumer: the request in it."""
+        """The master's next answer to the consumer: returns the request in it."""
         request = self.hooks.progress.request(GROUP, name)
         assert request is not None
         return request.request
@@ -146,7 +146,7 @@ def test_E13_a_consumer_that_never_reports_does_not_stop_it(room: Room) -> None:
 
 
 def test_E13_a_drain_asks_the_consumers_too(room: Room) -> None:
-    """SIGTERM, a full disk: one group at a time all the same, and asked once."""
+    """SIGTERM or a full disk: still one group at a time, and each consumer is asked once."""
     room.consumer()
     now, loop = room.master.engine.now, room.hooks.loop
     assert loop.drain_next(now()) == 1
@@ -177,8 +177,8 @@ def test_a_renewal_meanwhile_does_not_make_the_request_stale(room: Room) -> None
 
 
 def test_E16_a_master_that_has_changed_meanwhile_hands_over_nothing(room: Room) -> None:
-    """While consumers were asked the group went away and came back: another mastership than the one
-    the request is about. Its newer version is not to be put into the request."""
+    """While consumers were asked the group moved away and back, so this is another mastership than
+    the request's. The newer version must not be put into the request."""
     room.consumer()
     lease = room.master.replica.lease
     before = lease.ver
@@ -195,7 +195,7 @@ def test_E16_a_master_that_has_changed_meanwhile_hands_over_nothing(room: Room) 
 
 
 def test_E14_what_they_reported_is_applied_before_the_group_is_frozen(room: Room) -> None:
-    """Commits are ordinary entries here; the Steal waits for those that were on their way."""
+    """Commits are ordinary entries here; the Steal waits for those that are on their way."""
     room.consumer()
     room.steal()
     number = room.tell()
@@ -215,7 +215,7 @@ def test_E14_what_they_reported_is_applied_before_the_group_is_frozen(room: Room
 
 
 def test_what_coordinators_write_down_is_applied_before_the_group_is_frozen(room: Room) -> None:
-    """Without it the target would give every member a whole session anew."""
+    """Otherwise the target would give every member a whole new session timeout."""
     room.hooks.notes = ["what is left"]
     room.net[2].writer.held = room.net[3].writer.held = True
     room.steal()
@@ -228,7 +228,7 @@ def test_what_coordinators_write_down_is_applied_before_the_group_is_frozen(room
 
 
 def test_a_commit_that_is_stuck_is_not_waited_for_for_ever(room: Room) -> None:
-    """The freeze comes, and with it the core's own watchdog: the steal is called off."""
+    """The freeze begins, and the core's own watchdog with it: it aborts the steal."""
     room.consumer()
     room.steal()
     number = room.tell()

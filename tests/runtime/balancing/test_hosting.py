@@ -1,6 +1,6 @@
-"""A node comes and another one goes: engines, logs and the registry as in production, no processes.
+"""Nodes come and go: production engines, logs and registry, but no processes.
 
-What real processes make of it is in tests/cluster/test_membership.py.
+tests/cluster/test_membership.py does the same with real processes.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ G = GroupId(1)
 
 
 class World:
-    """Three nodes with the registry's group and one more, and a fourth that has only just begun."""
+    """Three nodes with the registry's group and one more, and a fourth that has just begun."""
 
     def __init__(self) -> None:
         self.registries: dict[NodeId, Registry] = {}
@@ -51,7 +51,7 @@ class World:
         for group in (REGISTRY_GROUP, G):
             self.net[FOUR].engine.remove_group(group)
             self.net[FOUR].wal.forget_group(group)
-        self.net.advance(5_000)  # what it said before is forgotten
+        self.net.advance(5_000)  # what it reported before is forgotten
         self.hostings[FOUR].begin(REGISTRY_GROUP, FOUNDERS)
 
     def _machine(self, node: NodeId, group: GroupId) -> Ledger:
@@ -81,7 +81,7 @@ class World:
         return hosting
 
     def _begun(self, node: NodeId, group: GroupId) -> Ledger:
-        """Of the registry's group: of the document that is there already."""
+        """The registry's group starts with an existing document."""
         if group == REGISTRY_GROUP:
             return RegistryLedger(self.registries[node])
         return Ledger()
@@ -134,7 +134,8 @@ def test_a_node_that_keeps_nothing_learns_the_registry(world: World) -> None:
 
 
 def test_a_group_begins_without_a_vote_and_its_old_home_forgets_it(world: World) -> None:
-    """Added when it has caught up and votes; the master that is to go is stolen away at last."""
+    """It is added when it has caught up, and votes; the master that has to leave is stolen away
+    last."""
     for number in range(5):
         world.write(f"before {number}")
     world.ask(SetReplicaSets(None, {G: (NodeId(2), NodeId(3), FOUR)}))
@@ -156,7 +157,7 @@ def test_a_group_begins_without_a_vote_and_its_old_home_forgets_it(world: World)
 
 
 def test_who_leaves_is_removed_when_it_has_nothing_any_more(world: World) -> None:
-    """And not before; the registry's own group is one of its things."""
+    """And not before; the registry's own group counts too."""
     rest = (NodeId(1), NodeId(2), FOUR)
     world.ask(RemoveNode(NodeId(3)))
     world.ask(SetReplicaSets(None, {G: rest}))
@@ -171,7 +172,7 @@ def test_who_leaves_is_removed_when_it_has_nothing_any_more(world: World) -> Non
 
 
 def test_a_node_that_cannot_catch_up_is_not_added(world: World) -> None:
-    """Nothing is removed for it either: there are never fewer copies than there were."""
+    """Nothing is removed in exchange: there are never fewer copies than before."""
     world.ask(SetReplicaSets(None, {G: (NodeId(1), NodeId(2), FOUR)}))
     for node in FOUNDERS:
         world.net.cut(4, node)
@@ -184,7 +185,7 @@ def test_a_node_that_cannot_catch_up_is_not_added(world: World) -> None:
 
 
 def test_who_was_away_until_no_member_it_knows_was_left_hears_of_it(world: World) -> None:
-    """Its own log says for ever that it is a member, and those it would ask have left as well."""
+    """By its own log it is a member for ever, and the members it would ask have left as well."""
     for node in (1, 2, 4):
         world.net.cut(3, node)
     world.ask(SetReplicaSets(None, {G: (FOUR,)}))
@@ -200,7 +201,7 @@ def test_who_was_away_until_no_member_it_knows_was_left_hears_of_it(world: World
 def test_nobody_forgets_a_group_whose_other_members_have_not_heard_of_the_change(
     world: World,
 ) -> None:
-    """They would need its vote once more, to elect a master by the members they know of."""
+    """They would need its vote once more, to elect a master among the members they know."""
     four, rest = (*FOUNDERS, FOUR), (NodeId(1), NodeId(2), FOUR)
     world.ask(SetReplicaSets(None, {G: four}))
     world.until(lambda: world.registries[NodeId(1)].members(G) == four)
@@ -221,7 +222,7 @@ def test_nobody_forgets_a_group_whose_other_members_have_not_heard_of_the_change
 
 
 def test_nobody_forgets_a_group_that_it_has_just_been_added_to(world: World) -> None:
-    """Its master added it while it was wanted, and notes that in the registry a moment later; the
+    """Its master added it while it was wanted, and notes that in the registry a moment later. The
     node itself is behind and has not heard of it (whole worlds, seed 409)."""
     master, four = world.net[1].multi.replicas[G], (*FOUNDERS, FOUR)
     world.write("before")
@@ -239,7 +240,7 @@ def test_nobody_forgets_a_group_that_it_has_just_been_added_to(world: World) -> 
 
 
 def _deaf(send: Any, lost: Callable[[], list[NodeId]]) -> Callable[[NodeId, Message], None]:
-    """`send`, but what is sent to some nodes of the group never arrives."""
+    """`send` that loses messages to some nodes of the group."""
 
     def sends(to: NodeId, message: Message) -> None:
         if message.group != G or to not in lost():
@@ -249,7 +250,7 @@ def _deaf(send: Any, lost: Callable[[], list[NodeId]]) -> Callable[[NodeId, Mess
 
 
 def test_nothing_is_dropped_because_of_an_old_copy_of_the_registry(world: World) -> None:
-    """A node that has restarted may not know yet that it has got the group since."""
+    """A restarted node may not know yet that it has got the group since."""
     two = world.net[2]
     learner = two.multi.replicas[REGISTRY_GROUP].learner
     learner.note_chosen(Slot(learner.applied + 1_000))

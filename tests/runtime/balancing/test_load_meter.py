@@ -1,4 +1,4 @@
-"""A node tells of its load on the load topic, hears what is told there, and plans by it."""
+"""A node reports its load on the load topic, reads the others' reports there, and plans by them."""
 
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def test_a_node_reports_its_load_where_every_node_and_client_can_read_it(tmp_pat
 
 
 def test_the_topic_takes_no_group_from_users(tmp_path: Path) -> None:
-    """Partitions of users' topics lie as if it were not there."""
+    """Users' partitions are placed as if it did not exist."""
     with one_node(tmp_path, groups=2) as node:
         run_until(node, lambda: node.planner.cluster_load.reports)
         made: list[object] = []
@@ -67,7 +67,8 @@ def test_the_topic_takes_no_group_from_users(tmp_path: Path) -> None:
 
 
 def test_what_is_no_report_is_counted_and_passed_over(tmp_path: Path) -> None:
-    """Clients may not produce there, and what a newer node means is not to be guessed."""
+    """Clients may not produce there, and the meaning of a newer node's report must not be
+    guessed."""
     with one_node(tmp_path, groups=1) as node:
         run_until(node, lambda: node.planner.cluster_load.reports)
         topic = node.registry.topic(LOAD_TOPIC)
@@ -79,7 +80,7 @@ def test_what_is_no_report_is_counted_and_passed_over(tmp_path: Path) -> None:
 
 
 def test_what_nodes_say_of_their_producers_paces_steals(tmp_path: Path) -> None:
-    """A report of another node, as it would come from its own log's end: it is slow."""
+    """A report of another node, as this node would read it from its own log: it is slow."""
     with one_node(tmp_path, groups=1) as node:
         run_until(node, lambda: node.planner.cluster_load.reports)
         topic = node.registry.topic(LOAD_TOPIC)

@@ -1,7 +1,7 @@
 """The planning loop on whole nodes that crash, are cut off, drain and come back, in simulated time.
 
-Whatever has happened: once it is over the masters are where the placement says, as even as can be,
-and stay there; nobody ever shares a group; and planning has not fed on itself.
+When the faults are over, the masters follow the placement, which is as even as possible, and stay
+there. No two nodes ever act for one group, and plans have not caused more plans.
 """
 
 from collections import Counter
@@ -17,11 +17,11 @@ from tests.runtime.offices import GROUPS, Cluster
 FAULTS = 4
 QUIET_MS = 20_000
 PLANS_PER_FAULT_MAX = 4
-"""A node gone for good, planned for again when its plan met another one; it is back, and so on."""
+"""A plan when a node is lost, one more if that plan met another one, one when it is back, ..."""
 
 
 def disturb(cluster: Cluster, dice: Random) -> None:
-    """Something goes wrong or is asked for, lasts for a while, and is over."""
+    """A fault or an operator's order begins, lasts for a while, and ends."""
     node = dice.choice((1, 2, 3))
     lasts_ms = dice.choice((500, 4_000, 25_000))
     what = dice.choice(("crash", "cut", "drain"))
@@ -53,7 +53,7 @@ def test_whatever_has_happened_masters_are_even_again_and_stay(seed: int) -> Non
     for _ in range(FAULTS):
         disturb(cluster, dice)
     while any(node.draining for node in cluster[1].registry.nodes.values()):
-        for node in (1, 2, 3):  # an end of a drain may have been lost with the node that was asked
+        for node in (1, 2, 3):  # the end of a drain may have been lost with the node that was asked
             cluster[1].propose(DrainNode(NodeId(node), False))
         cluster.advance(1_000)
 
@@ -70,8 +70,8 @@ def test_whatever_has_happened_masters_are_even_again_and_stay(seed: int) -> Non
 
 
 def test_with_a_budget_of_two_steals_run_side_by_side_and_never_share_a_node() -> None:
-    """Four nodes change places in pairs: both pairs at once, and all get home. One pair is slow to
-    see that a steal is over, else each would be over before the next begins."""
+    """Four nodes swap places in pairs: both pairs at once, and all masters get home. One pair
+    notices late that a steal is over; otherwise each would be over before the next begins."""
     cluster = Cluster(nodes=4)
     cluster.until(cluster.is_placed)
     cluster[1].propose(SetPolicy(None, Policy(steals_max=2)))

@@ -1,4 +1,5 @@
-"""Kafka clients' connections: answers in order, and limits that cost the one who hits them."""
+"""Kafka clients' connections: answers in order, and limits that only affect the client that hits
+them."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ ENDINGS = ("client gone", "client closed")
 
 
 class Harness:
-    """A node's client side with a broker that answers when the test says so."""
+    """A node's client side, with a broker that answers when the test says so."""
 
     def __init__(self, **limits: int) -> None:
         settings = {
@@ -61,7 +62,7 @@ class Harness:
         return client
 
     def customer(self, host: str = "10.0.0.1") -> socket.socket:
-        """A client that has asked something, and was answered: it is not taken for a silent one."""
+        """A client that has had one request answered, so it does not count as silent."""
         client, asked = self.connect(host), len(self.asked)
         client.sendall(frame(b"hello"))
         self.until_asked(asked + 1)
@@ -81,14 +82,14 @@ class Harness:
         reply.complete([frame(body or asked)])
 
     def pass_seconds(self, seconds: float, every_s: float = 1) -> None:
-        """Housekeeping looks once a second."""
+        """Housekeeping runs once a second."""
         for _ in range(int(seconds / every_s)):
             self.system.advance(int(every_s * SECOND_NS))
             self.clients.tick()
             self.clients.flush()
 
     def reasons(self) -> list[str]:
-        """Why connections ended, in order: what clients do, and what was their fault."""
+        """Why connections ended, in order: by the client, and by whose fault."""
         said = [one for one in self.recorder.lines if one["event"] in ENDINGS]
         return [str(line["reason"]) for line in said]
 
@@ -129,7 +130,7 @@ def closed_by_us(client: socket.socket) -> bool:
 def test_answers_leave_in_the_order_of_the_requests(
     count: int, seed: int, answerless: set[int]
 ) -> None:
-    """Whatever the order in which they are ready, and with requests between that get no answer."""
+    """In whatever order they become ready, also around requests that get no answer."""
     with opened() as harness:
         client = harness.connect()
         client.sendall(b"".join(frame(b"%d" % number) for number in range(count)))
@@ -200,7 +201,7 @@ def test_a_request_is_answered_once(harness: Harness) -> None:
 
 
 def test_answers_to_nobody_are_harmless(harness: Harness) -> None:
-    """The client has gone; what it asked for comes true later, and counts for nothing."""
+    """The client has gone; its request is carried out later, and the answer is dropped."""
     client = harness.connect()
     client.sendall(frame(b"a") + frame(b"b") + frame(b"c"))
     harness.until_asked(3)
@@ -219,7 +220,7 @@ def test_answers_to_nobody_are_harmless(harness: Harness) -> None:
 
 
 def test_a_request_that_cannot_be_answered_closes_its_connection(harness: Harness) -> None:
-    """And only that one; the reason is for the operator."""
+    """Only that connection is closed; the operator can see the reason."""
     bad, good = harness.connect(), harness.connect()
     bad.sendall(frame(b"bad"))
     harness.until_asked(1)
@@ -244,8 +245,8 @@ def test_a_frame_over_the_limit_closes_its_connection(harness: Harness) -> None:
 
 
 def test_a_bug_of_ours_costs_one_connection(harness: Harness) -> None:
-    """An exception that a handler lets out, and answers that cannot be sent: both are told loudly,
-    and the others do not notice."""
+    """An exception that leaves a handler, and answers that cannot be sent: both are reported
+    loudly, and the other clients do not notice."""
 
     def fails(*_args: object) -> None:
         raise KeyError("a bug")
@@ -271,11 +272,11 @@ def test_a_bug_of_ours_costs_one_connection(harness: Harness) -> None:
     assert "KeyError: 'a bug'" in told[0]["trace"]
 
 
-# -- push-back ------------------------------------------------------------------------------------
+# -- backpressure ---------------------------------------------------------------------------------
 
 
 def test_a_client_with_too_many_requests_under_way_is_not_read(harness: Harness) -> None:
-    """The limit holds to the request; half of them answered, it is read again."""
+    """The limit is exact; when half of the requests are answered, it is read again."""
     client, total = harness.connect(), 2 * UNANSWERED_MAX
     client.sendall(b"".join(frame(b"%d" % number) for number in range(total)))
     harness.settle()
@@ -312,7 +313,7 @@ def test_a_client_with_too_many_bytes_under_way_is_not_read(harness: Harness) ->
 
 
 def pump_in(harness: Harness, client: socket.socket, data: bytes) -> int:
-    """Send until the kernel and the node take no more; returns how much they took."""
+    """Send until the kernel and the node accept no more; returns how much they accepted."""
     at, stuck = 0, 0
     view = memoryview(data)
     while at < len(data) and stuck < 3:
@@ -327,8 +328,8 @@ def pump_in(harness: Harness, client: socket.socket, data: bytes) -> int:
 
 
 def test_push_back_of_the_whole_node() -> None:
-    """All clients together hold too much: who sends more is not read until it is less, whoever it
-    was that held it, and also where that one simply goes away."""
+    """All clients together hold too much: a client that sends more is not read until the total is
+    lower, whoever held the memory, and also if that client simply disconnects."""
     with opened(pending_bytes_per_node=1000) as harness:
         greedy, modest = harness.connect(), harness.connect()
         greedy.sendall(frame(bytes(2000)))
@@ -381,7 +382,8 @@ def test_a_client_that_is_pushed_back_and_leaves_is_forgotten() -> None:
 
 
 def test_nothing_overtakes_what_is_still_being_looked_at() -> None:
-    """Not read until everything has been looked at, whatever else would let it go on."""
+    """The connection is not read until everything has been validated, even if other limits allow
+    it."""
     with opened() as harness:
         client, other = harness.connect(), harness.connect()
 
@@ -427,7 +429,7 @@ def test_who_goes_away_meanwhile_is_forgotten() -> None:
 
 
 def test_connections_of_one_address_are_limited(harness: Harness) -> None:
-    """One client that leaks connections does not lock the others out."""
+    """A client that leaks connections does not lock the others out."""
     friends = [harness.customer("10.0.0.1") for _ in range(5)]
     refused = harness.connect("10.0.0.1")
     assert closed_by_us(refused)

@@ -1,4 +1,4 @@
-"""Floods of clients: what they hold is counted and bounded, and silence keeps nobody out."""
+"""Floods of clients: their memory is counted and bounded, and silent clients keep nobody out."""
 
 import gc
 import threading
@@ -19,7 +19,7 @@ RESTED_S = RESTED_NS // SECOND_NS
 
 
 def test_a_large_request_is_not_read_before_there_is_room_for_all_of_it() -> None:
-    """What has begun can be finished; small requests of others do not wait for it."""
+    """A request that has begun can be finished; small requests of others do not wait for it."""
     with opened(pending_bytes_per_node=MIB) as harness:
         first, second, small = harness.connect(), harness.connect(), harness.connect()
         whole = frame(bytes(800_000))
@@ -42,7 +42,8 @@ def test_a_large_request_is_not_read_before_there_is_room_for_all_of_it() -> Non
 
 
 def test_a_connection_that_ends_gives_back_what_it_holds_at_once() -> None:
-    """Also of a request that waits, of answers that were not read, and without any collection."""
+    """Also the memory of a waiting request and of unread answers, without any garbage
+    collection."""
     with opened(pending_bytes_per_node=MIB) as harness:
         first, second = harness.connect(), harness.connect()
         whole = frame(bytes(800_000))
@@ -86,8 +87,8 @@ def test_who_holds_memory_and_does_not_go_on_makes_room_for_others() -> None:
 
 
 def test_who_is_not_read_is_not_told_that_it_does_not_go_on() -> None:
-    """Its request cannot come, for what it sent before waits here. It would lose the answer to that
-    with its connection, and send it again."""
+    """Its request cannot arrive, because the node does not read what it sent before. Closed for
+    that, it would lose an answer and send the request again."""
     with opened(pending_bytes_per_node=MIB) as harness:
         first, other = harness.connect(), harness.connect()
         whole = frame(bytes(800_000))
@@ -169,7 +170,7 @@ def test_an_answer_that_is_not_read_gives_way_to_others() -> None:
 
 
 def test_a_request_that_is_too_long_goes_by() -> None:
-    """Its client is told so in its turn, and is served on."""
+    """Its client gets an error in its turn, and is served on."""
     told: list[int] = []
     with opened() as harness:
         harness.clients.limits = attrs.evolve(
@@ -201,7 +202,7 @@ def test_a_request_that_is_too_long_goes_by() -> None:
 
 
 def test_who_says_nothing_keeps_nobody_out(harness: Harness) -> None:
-    """The oldest that has not asked anything goes, of the same address first."""
+    """The oldest connection without a request goes, first among those of the same address."""
     silent = [harness.connect("10.0.0.2") for _ in range(5)]
     talking = harness.customer("10.0.0.1")
     newest = harness.connect("10.0.0.2")
@@ -217,7 +218,7 @@ def test_who_says_nothing_keeps_nobody_out(harness: Harness) -> None:
 
 
 def test_who_asked_once_and_rests_keeps_nobody_out() -> None:
-    """The one that has rested for longest goes, of the address with the most connections."""
+    """The one that was idle for longest goes, of the address with the most connections."""
     with opened(connections_max=6, connections_per_ip_max=6) as harness:
         lone = harness.customer("10.0.0.9")
         harness.pass_seconds(1)
@@ -238,7 +239,8 @@ def test_who_asked_once_and_rests_keeps_nobody_out() -> None:
 
 
 def test_who_waits_for_an_answer_does_not_rest() -> None:
-    """However long a fetch or a join is held; nor does who reads no answer, or sends a request."""
+    """However long a fetch or a join takes; nor is a client idle that reads no answer, or is
+    sending a request."""
     with opened(connections_max=3, connections_per_ip_max=3) as harness:
         waiting, sending, resting = (harness.customer() for _ in range(3))
         waiting.sendall(frame(b"wake me"))
@@ -257,7 +259,7 @@ def test_who_waits_for_an_answer_does_not_rest() -> None:
 
 
 def test_two_newcomers_do_not_push_each_other_out() -> None:
-    """The first has had no time to ask anything: who has rested for long goes before it."""
+    """The first had no time to ask anything: a connection that was idle for long goes before it."""
     with opened(connections_max=3, connections_per_ip_max=3) as harness:
         resting = [harness.customer() for _ in range(3)]
         harness.pass_seconds(RESTED_S + 1)
@@ -287,7 +289,7 @@ def test_connections_of_one_address_have_a_rate() -> None:
 
 
 def test_few_descriptors_mean_fewer_connections(harness: Harness) -> None:
-    """Those that have said nothing go first, then the one that was silent for longest."""
+    """Those without a request go first, then the one that was silent for longest."""
     old, talking = harness.customer(), harness.customer()
     silent = harness.connect()
     harness.pass_seconds(2)
@@ -303,7 +305,7 @@ def test_few_descriptors_mean_fewer_connections(harness: Harness) -> None:
 
 
 def test_all_connections_are_closed_in_the_order_in_which_they_came() -> None:
-    """Else a simulated world would not be the same twice (seed 2000 of whole nodes)."""
+    """Otherwise a simulated world would not be deterministic (seed 2000 of whole nodes)."""
     with opened(connections_per_ip_max=9) as harness:
         for _ in range(9):
             harness.connect("10.0.0.1")

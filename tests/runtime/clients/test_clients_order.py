@@ -1,4 +1,5 @@
-"""What keeps the order of a connection: who crowds a group is not read; when refusals are known."""
+"""The order of a connection: clients of a backlogged group are not read; when refusals are
+known."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ def harness() -> Iterator[Harness]:
 
 
 def test_who_crowds_a_group_is_not_read_until_it_has_room() -> None:
-    """Not even what was received already is handed on, others are served, and answers leave."""
+    """Even what was received already is not handed on; others are served, and answers leave."""
     room = 0
     with opened() as harness:
         harness.clients.room = lambda group: room if group == GROUP else 1 << 40
@@ -56,7 +57,7 @@ def test_who_waited_longest_for_a_group_goes_on_first_and_nobody_beyond_the_room
         harness.settle()
         assert len(harness.asked) == 5
         room = 150
-        harness.settle()  # they crowd it again, and wait behind the others
+        harness.settle()  # they fill it again, and wait behind the others
         served = [data[:1] for data, _ in harness.asked[5:]]
         assert served[:2] == [b"0", b"1"]
         harness.clients.look()
@@ -68,7 +69,7 @@ def test_who_waited_longest_for_a_group_goes_on_first_and_nobody_beyond_the_room
 
 
 def looks_until(harness: Harness, condition: Callable[[], bool]) -> None:
-    """Ticks go by until it holds: the kernel acknowledges in its own time."""
+    """Tick until the condition holds: the kernel acknowledges in its own time."""
     for _ in range(10_000):
         if condition():
             return
@@ -87,7 +88,7 @@ def looks_in_vain(harness: Harness, reply: Reply) -> None:
 
 
 def test_a_refusal_is_known_when_its_answer_has_arrived_and_had_its_time(harness: Harness) -> None:
-    """Answers leave in order: one before it delays it, and the partition stays blocked."""
+    """Answers leave in order: an earlier one delays it, and the partition stays blocked."""
     client = harness.connect()
     client.sendall(frame(b"1") + frame(b"2"))
     harness.until_asked(2)
@@ -138,8 +139,8 @@ def test_what_was_sent_before_a_refusal_was_known_and_was_not_read_yet_keeps_the
 def test_a_client_that_never_stops_sending_knows_after_as_much_as_both_sockets_hold(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, here: int
 ) -> None:
-    """On another partition, say: its stream is never seen to be dry. What lies in our own socket
-    was sent before it could know, too; the kernel lets that be 32 MB."""
+    """If it sends on another partition, say, its stream never runs dry. What is in our own socket
+    buffer was also sent before it could know; the kernel allows 32 MB there."""
     if here:
         monkeypatch.setattr(Channel, "untaken_bytes", property(lambda _channel: here))
     client = harness.connect()
@@ -151,7 +152,7 @@ def test_a_client_that_never_stops_sending_knows_after_as_much_as_both_sockets_h
     harness.answer(0)
     harness.settle()
     big, part = frame(bytes(64 * 1024)), bytes(100)
-    client.sendall(big[:1000])  # from here on there is always half a request
+    client.sendall(big[:1000])  # from here on half a request is always pending
     rest, sent = big[1000:], 0
     while reply.connection.barriers is not None:
         client.sendall(rest + big[:1000])

@@ -1,4 +1,4 @@
-"""A node that is cut off lets no client in, and takes them back when it is not any more."""
+"""A node that is cut off accepts no clients, and accepts them again afterwards."""
 
 import io
 import json
@@ -27,7 +27,7 @@ class World:
         self.node, self.gate = node, node.shell.gate
         self.plane, self.recorder = FakePlane(), Recorder()
         self.now = node.clock.now().boot_ns
-        with socket.socket() as first:  # a port that was asked for, as nodes do
+        with socket.socket() as first:  # a fixed port, as nodes have
             first.bind(("127.0.0.1", 0))
             address = Address("127.0.0.1", first.getsockname()[1])
         self.listener = listen(self.plane, address, node.clients.accept, 5, self.recorder.journal)
@@ -85,13 +85,13 @@ def test_the_port_stays_its_own_and_opens_again(world: World) -> None:
 
 
 def test_a_shut_door_costs_no_rounds(world: World) -> None:
-    """A socket that does not listen is always ready, for epoll."""
+    """For epoll, a socket that does not listen is always ready."""
     world.live(6_000, answers=False)
     assert world.plane.ready() == []
 
 
 def test_nobody_is_let_in_before_it_is_known_what_there_is(world: World) -> None:
-    """Once: who has known it may be behind again, and says so where it matters."""
+    """Only once: a node that has known it may fall behind, and says so where it matters."""
     node, gate = world.node, world.gate
     gate.learning = True
     world.live(1_000, answers=True)
@@ -111,7 +111,7 @@ def test_nobody_is_let_in_before_it_is_known_what_there_is(world: World) -> None
 
 
 def test_where_nobody_can_tell_it_they_are_let_in_after_a_while(world: World) -> None:
-    """The registry has no majority, and some group has: it is better than nothing."""
+    """The registry has no majority, but some group has: that is better than nothing."""
     world.gate.learning = True
     world.live(LEARNING_NS_MAX // MS, answers=True)
     assert world.gate.learning
@@ -130,7 +130,7 @@ def test_who_is_cut_off_has_not_waited_yet(world: World) -> None:
 def test_it_says_why_it_is_not_ready_and_closes_quietly(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thousand clients that are sent away are no thousand faults of clients."""
+    """A thousand redirected clients are not a thousand errors of clients."""
     there = [world.connect() for _ in range(3)]
     node = world.node
     assert node.engine.admission is not None

@@ -1,4 +1,4 @@
-"""The configuration: every way to get it wrong has a message that says what to do."""
+"""The configuration: every mistake has a message that says what to do."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the nodes told, put together: who is master, what a chart shows, how far readers are."""
+"""The nodes' reports put together: masters, charts, and readers' lag."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def consumers(*committed: Committed) -> Consumers:
 
 
 def test_of_two_who_say_that_they_are_master_the_later_one_is() -> None:
-    """A node that lost a group a moment ago has not said so yet."""
+    """A node that lost a group a moment ago has not reported it yet."""
     book = ClusterReports()
     book.hear_state(TWO, state(acting=(Acting(7, 100, 4, 0),)), at(1))
     book.hear_state(ONE, state(acting=(Acting(7, 2900, 5, 0),)), at(1))
@@ -66,15 +66,15 @@ def test_who_has_not_answered_for_long_says_nothing_any_more() -> None:
 
 
 def test_samples_are_kept_by_our_own_seconds() -> None:
-    """The boot clock of another machine began at another time."""
+    """The boot clock of another machine started at another time."""
     book = ClusterReports()
     book.hear_state(TWO, state(second=9_000, samples=(sample(8_999, 1), sample(9_000, 2))), at(50))
     assert book.samples(TWO) == (sample(49, 1), sample(50, 2))
     assert book.known_to(TWO) == 9_000
-    # An answer that was under way for longer moves nothing.
+    # An answer that took longer moves nothing.
     book.hear_state(TWO, state(second=9_001, samples=(sample(9_001, 3),)), at(52))
     assert book.samples(TWO) == (sample(49, 1), sample(50, 2), sample(51, 3))
-    # Its next life is asked from the beginning, and its past stays.
+    # Its next incarnation is asked from the beginning, and its past stays.
     book.hear_state(TWO, state(incarnation=8, second=5, samples=(sample(5, 4),)), at(60))
     assert book.samples(TWO)[-2:] == (sample(51, 3), sample(60, 4))
     assert book.known_to(TWO) == 5
@@ -88,7 +88,7 @@ def test_a_chart_is_bounded() -> None:
 
 
 def test_a_past_is_a_rate_by_the_time_that_passed() -> None:
-    """A tick may come late; a second is told once."""
+    """A tick may come late; each second is reported once."""
     counts = BrokerStatistics()
     past = RecentTraffic(counts)
     past.tick(at(10))
@@ -105,7 +105,8 @@ def test_a_past_is_a_rate_by_the_time_that_passed() -> None:
 
 
 def test_a_lag_is_from_what_was_committed_to_the_end() -> None:
-    """Records that were deleted before they were read are no lag; an unknown end is told apart."""
+    """Records that were deleted before they were read are no lag; an unknown end is shown as
+    unknown."""
     book = ClusterReports()
     book.hear_data(ONE, Data(ends=(Ends("orders", [0, 1], [0, 40], [10, 50]),)), at(1))
     book.hear_data(TWO, Data(ends=(Ends("orders", [2], [0], [5]),)), at(1))

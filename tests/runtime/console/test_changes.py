@@ -1,4 +1,4 @@
-"""What has changed, as server-sent events: applied to the picture before it gives the one after."""
+"""Changes as server-sent events: applied to the last state, each gives the next one."""
 
 import json
 from typing import Any

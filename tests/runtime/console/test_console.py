@@ -1,4 +1,4 @@
-"""The console of a whole node: what a browser reads, what another node is told."""
+"""The console of a whole node: what a browser reads, and what another node gets."""
 
 import json
 import select
@@ -34,7 +34,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 
 async def rounds(node: Node) -> None:
-    """Time passes: leases are renewed, and what is written gets durable."""
+    """Time passes: leases are renewed, and written data becomes durable."""
     while True:
         node.shell.tick()
         if select.select([node.wakeup.fd], [], [], 0)[0]:
@@ -77,7 +77,7 @@ class Page:
         return (await self.read_until(b"\r\n\r\n")).lower()
 
     async def event(self) -> tuple[str, Any]:
-        """The next event; the sizes of HTTP's chunks stand before and behind it."""
+        """The next event, with the chunk sizes of HTTP around it removed."""
         await self.read_until(b"event: ")
         name, _, data = (await self.read_until(b"\n\n")).decode().partition("\ndata: ")
         return name, json.loads(data)
@@ -148,7 +148,7 @@ async def test_one_topic_and_one_consumer_group_are_looked_up_by_name(node: Node
 
 
 class Told:
-    """What this node says to another one."""
+    """What this node reports to another one."""
 
     def __init__(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
         self.said: list[Ask | State | Data] = []
@@ -184,7 +184,7 @@ async def test_another_node_is_told_what_it_asks(
 async def test_what_another_node_says_is_believed_about_itself(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was elected in a later epoch, and this node's own copy has not heard of that yet."""
+    """It was elected in a later epoch, of which this node's own copy has not heard yet."""
     told = Told(node, monkeypatch)
     console, now = node.console, node.engine.now()
     hear = node.peers.on_console

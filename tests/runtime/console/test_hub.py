@@ -1,4 +1,4 @@
-"""Who watches: one loop for all of them, nothing queues, and nothing is done when nobody looks."""
+"""One loop for all watchers: nothing queues, and nothing is done while nobody watches."""
 
 import json
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ from runtime.console.hub import (
 
 
 class World:
-    """A source whose picture is a number."""
+    """A source whose state is a number."""
 
     def __init__(self) -> None:
         self.value = 0
@@ -57,7 +57,7 @@ class World:
 
 
 class Watcher:
-    """Reads events and keeps the picture they make, as the page does."""
+    """Reads events and keeps the state they make, as the page does."""
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
@@ -174,7 +174,7 @@ async def test_there_are_so_many_places_and_no_more(autojump_clock: MockClock) -
 
 
 async def test_a_silent_hub_says_that_it_is_there(autojump_clock: MockClock) -> None:
-    """A picture that takes long must not look like a dead connection."""
+    """A state that takes long to make must not look like a dead connection."""
     world, watcher = World(), Watcher()
     world.stalls = True
     async with running(world) as nursery:

@@ -1,4 +1,4 @@
-"""The console's files: all that a page needs is here, and nothing of it is inline."""
+"""The console's files: a page needs nothing else, and contains no inline script or style."""
 
 import re
 from pathlib import Path
@@ -46,7 +46,8 @@ def test_nothing_else_of_the_disk_is_served(tmp_path: Path) -> None:
 
 
 def test_the_page_asks_nobody_else_and_has_nothing_inline() -> None:
-    """What the policy forbids would fail in silence for who does not look at the browser's log."""
+    """What the policy forbids would fail silently for anybody who does not look at the browser's
+    log."""
     for path in FOLDER.iterdir():
         text = path.read_text(encoding="utf-8")
         addresses = set(re.findall(r"https?://[^\s\"'`$]+", text))
@@ -79,7 +80,7 @@ def test_what_the_page_looks_for_is_there() -> None:
 
 
 def contrast(one: str, other: str) -> float:
-    """Of WCAG 2: from 1 to 21."""
+    """As WCAG 2 defines it: from 1 to 21."""
 
     def light(colour: str) -> float:
         parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]

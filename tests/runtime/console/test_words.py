@@ -1,4 +1,4 @@
-"""What nodes say to each other for the console: every byte of it may be wrong."""
+"""What nodes send each other for the console: every byte of it may be wrong."""
 
 from contextlib import suppress
 

@@ -1,4 +1,4 @@
-"""What a node does while its disk hangs: it gives its masters up, and bounds what waits for it."""
+"""A node whose disk hangs gives up its masters, and bounds what waits for the disk."""
 
 import pytest
 
@@ -21,8 +21,8 @@ def net() -> Net:
 
 
 def test_who_cannot_write_does_not_renew(net: Net) -> None:
-    """The others' votes would do for a renewal, for ever; and nobody would have a master that can
-    serve what it has on its disk."""
+    """The others' votes would suffice for renewals, for ever; and no group would have a master that
+    can serve what is on its disk."""
     master = net.elect(2)
     epoch = master.replica.lease.epoch
     master.submit("before")
@@ -40,7 +40,7 @@ def test_who_cannot_write_does_not_renew(net: Net) -> None:
 
 
 def test_it_hands_over_while_it_still_may(net: Net) -> None:
-    """With a disk that hangs: the others' votes are enough for the Steal."""
+    """Its disk hangs, and the others' votes are enough for the Steal."""
     master = net.elect(2)
     master.writer.held = True
     master.submit("waits")
@@ -90,7 +90,7 @@ def test_it_takes_part_again_when_the_disk_answers(net: Net) -> None:
 
 
 def test_who_leaves_goes_on_leaving(net: Net) -> None:
-    """A disk that hangs for a moment during the drain makes nobody a candidate again."""
+    """A short hang during the drain does not make the node a candidate again."""
     master = net.elect(2)
     master.engine.disk_watch.leaving = True
     master.replica.election.abstaining = True

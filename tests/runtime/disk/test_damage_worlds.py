@@ -1,14 +1,15 @@
-"""Worlds in which the files of running nodes are damaged: nothing wrong is ever read or voted.
+"""Worlds in which files of running nodes are damaged: nothing wrong is ever read or voted for.
 
-Three real engines (in some worlds two, or five) over real logs on memory disks (engines.py), which
-simulator/ may not run: repairs and the scrubber belong to the shell. Everything is drawn from a
-seed: what is produced, which bytes of whose segments change under whoever runs on them, who reads,
-scrubs, loses links or power. One node's files are damaged at a time, also while others are down;
-and who loses power then may have been the only other one to know that a slot was chosen.
+Three real engines (in some worlds two, or five) over real logs on memory disks (engines.py);
+simulator/ must not run these, because repairs and the scrubber belong to the shell. Everything is
+drawn from a seed: what is produced, which bytes of whose segments change while the node runs, and
+who reads, scrubs, loses links or power. Only one node's files are damaged at a time, also while
+others are down; and a node that loses power then may have been the only other one that knew a slot
+to be chosen.
 
-At any time, whatever is read of a slot is what was chosen there; a restart of a copy of anybody's
-disk either does not vote or knows all that the running node is bound by (ADR 46); and once it is
-over every member has the whole log again, reads all of it, and votes.
+At any time, a read of a slot returns what was chosen there. A restart of a copy of any node's disk
+either does not vote or knows everything that binds the running node (ADR 46). And in the end every
+member has the whole log again, reads all of it, and votes.
 """
 
 from collections import Counter
@@ -36,7 +37,7 @@ from tests.runtime.engines import Member, Net
 
 SEEDS: Final = 6
 OTHER_SIZES: Final = {2: 6, 5: 3}
-"""Worlds of so many nodes, by how many nodes they have."""
+"""How many worlds have that number of nodes."""
 STEPS: Final = 60
 GROUPS: Final = (1, 2)
 SEGMENT_BYTES: Final = 16 << 10
@@ -52,10 +53,10 @@ class World:
         self.dice = Random(f"damage {seed}" if nodes == 3 else f"damage {seed} of {nodes}")
         self.net = Net(nodes, groups=GROUPS, segment=SEGMENT_BYTES)
         self.chosen: dict[tuple[GroupId, Slot], bytes] = {}
-        """What was first read of each applied slot."""
+        """The first value that was read of each applied slot."""
         self.outcomes: list[tuple[GroupId, str, list[Outcome]]] = []
         self.hurt: set[int] = set()
-        """Whose files were damaged and are not known to be whole again: one at a time."""
+        """Nodes whose files were damaged and are not yet known to be whole again: one at a time."""
         self.statistics: Counter[str] = Counter()
 
     def run(self) -> None:
@@ -92,7 +93,7 @@ class World:
         self.dice.choice(strikes)(self.net[self.dice.choice(sorted(self.net.members))])
 
     def _damage(self, member: Member) -> None:
-        """One byte or some, in the payload or the header of a record, or wherever they are."""
+        """One byte or several, in the payload or header of a record, or anywhere."""
         if not member.up or member.writer.busy or self._hurt_now() - {member.node}:
             return
         group = self.dice.choice(self.net.groups)
@@ -122,12 +123,12 @@ class World:
         return self.hurt
 
     def _is_well(self, member: Member) -> bool:
-        """The scrubber has been over all of it since, and nothing is left to be done."""
+        """The scrubber has since read all of it, and nothing is left to repair."""
         if not member.up:
             return False
         self._scrub(member)
         self.net.advance(100)
-        pair = len(self.net.members) == 2  # what one of them forgets, the other alone has
+        pair = len(self.net.members) == 2  # what one of them forgets, only the other has
         return (
             not (pair and not all(self._is_over(group) for group in self.net.groups))
             and not member.engine.repairs.missing
@@ -142,7 +143,7 @@ class World:
                 member.scrubber.suspect(place_of(number, 0))
 
     def _read(self, member: Member) -> None:
-        """A consumer looks back, or a peer catches up."""
+        """A consumer reads old data, or a peer catches up."""
         if not member.up:
             return
         for group, slot in self.dice.sample(sorted(self.chosen), min(20, len(self.chosen))):
@@ -201,8 +202,8 @@ class World:
                     assert encoded(value) == encoded(entry), (member.node, group, slot)
 
     def _restart_who_knows_no_ballot(self) -> None:
-        """What is left of ADR 46's hole: of two members, one says Behind for ever, and nobody can
-        do without it. Restarted it does not know any more what it cannot show."""
+        """The known gap of ADR 46: one of two members says Behind for ever, and nobody can do
+        without it. After a restart it no longer knows what it cannot show."""
         for member in [*self.net.up()]:
             if member.engine.repairs.missing:
                 self.net.crash(member.node)
@@ -210,7 +211,7 @@ class World:
                 self.statistics["restarted by an operator"] += 1
 
     def _is_over(self, group: GroupId) -> bool:
-        """A master has settled all that was open, and everybody has it."""
+        """A master has settled everything that was open, and all members have it."""
         return any(one.acting(group) for one in self.net.up()) and whole(self.net, group)
 
     def _end(self) -> None:
@@ -270,8 +271,8 @@ def test_nor_below_two_or_five(nodes: int, seeds: int) -> None:
 
 
 FORGETFUL: Final = ((3, 217), (3, 254), (2, 42), (2, 46))
-"""Worlds, by nodes and seed, that stood still: every member in turn was mended, and forgot at its
-next start what it had not lost, until nobody knew it (storage.log.damage_notes)."""
+"""Worlds, by nodes and seed, that stood still: each member in turn was repaired, and at its next
+start forgot what it had not lost, until no member knew it (storage.log.damage_notes)."""
 
 
 @pytest.mark.parametrize(("nodes", "seed"), FORGETFUL)
@@ -313,7 +314,7 @@ BUGS: Final[dict[str, Mutant]] = {
 }
 SEEDS_MAX: Final = 12
 RARE: Final = {"a restart forgets what a running node knew of the damage": FORGETFUL}
-"""Bugs that need a particular world."""
+"""Bugs that only a particular world shows."""
 
 
 @pytest.mark.parametrize("name", BUGS)

@@ -1,4 +1,4 @@
-"""The threads at the disk: one batch at a time, and a failure that nobody can miss."""
+"""The threads at the disk: one batch at a time, and no failure goes unnoticed."""
 
 import errno
 import select
@@ -114,7 +114,7 @@ def test_a_batch_is_written_and_told(harness: Harness) -> None:
 
 
 def test_one_batch_is_under_way_and_the_rest_shares_the_next(harness: Harness) -> None:
-    """Group commit: the loop's thread stages on while the disk works."""
+    """Group commit: the loop's thread stages more while the disk works."""
     harness.gate.clear()
     harness.stage()
     first = harness.submit()
@@ -152,7 +152,7 @@ def test_a_failure_is_final(harness: Harness, operation: str) -> None:
 
 
 def test_a_bug_in_a_thread_is_a_failure_too(harness: Harness) -> None:
-    """A thread that died unseen would leave a node that lives and acknowledges nothing."""
+    """If a thread died unnoticed, the node would live on and acknowledge nothing."""
 
     def broken(_staged: WriteBatch) -> None:
         raise ValueError("a bug")
@@ -166,7 +166,8 @@ def test_a_bug_in_a_thread_is_a_failure_too(harness: Harness) -> None:
 
 
 def test_the_next_segment_is_prepared_in_the_background(harness: Harness) -> None:
-    """The first one is filled with zeros; where segments fill within seconds, only reserved."""
+    """The first one is filled with zeros; where segments fill within seconds, space is only
+    reserved."""
     assert harness.wal.wants_segment
     harness.writer.prepare_soon()
     assert harness.prepared.acquire(timeout=GIVE_UP_S)
@@ -209,14 +210,14 @@ def fill(harness: Harness, *, before_next: Callable[[], bool]) -> None:
 
 
 def test_a_full_disk_costs_the_reserve_then_the_pace_and_never_the_node(harness: Harness) -> None:
-    """What was ready is used to the end; then a batch waits until there is room again."""
+    """Prepared space is used to the end; then a batch waits until there is room again."""
     harness.disk.capacity_bytes = 14 * SEGMENT_BYTES
     until(lambda: RESERVE_NAME in harness.disk.names())
     assert not low(harness)
     harness.writer.prepare_soon()
     until(lambda: not harness.wal.wants_segment)
     others = harness.disk.create("others")
-    others.reserve(harness.disk.free_bytes() - 100)  # somebody else fills the disk
+    others.reserve(harness.disk.free_bytes() - 100)  # another program fills the disk
     until(lambda: low(harness))
     assert RESERVE_NAME in harness.disk.names(), "the next segment is there"
     fill(harness, before_next=lambda: RESERVE_NAME not in harness.disk.names())
@@ -241,7 +242,7 @@ def test_a_starved_writer_can_be_stopped() -> None:
 
 
 def test_a_disk_that_fails_to_make_a_segment_ends_it(harness: Harness) -> None:
-    """Only being full is something that passes."""
+    """Only a full disk is a temporary failure."""
     harness.disk.fail("reserve", errno.EIO)
     harness.disk.fail("fdatasync", errno.EIO)
     harness.writer.prepare_soon()
@@ -274,7 +275,7 @@ def test_stopping_after_a_failure_waits_for_nobody(harness: Harness) -> None:
 
 
 def test_stopping_while_a_segment_is_being_prepared(harness: Harness) -> None:
-    """It is finished first; there is no second one."""
+    """That segment is finished first; no second one is prepared."""
     entered, go_on = threading.Event(), threading.Event()
 
     def slow(*, zeros: bool) -> bool:
@@ -293,7 +294,8 @@ def test_stopping_while_a_segment_is_being_prepared(harness: Harness) -> None:
 
 
 def test_stopping_does_not_wait_for_a_whole_segment_of_zeros(harness: Harness) -> None:
-    """And not a moment less than for the thread: who closes the directory then is alone in it."""
+    """But it does wait for the thread: the caller closes the directory next, and must be alone in
+    it."""
     entered, go_on = threading.Event(), threading.Event()
     fdatasync = MemoryFile.fdatasync
     pieces: list[str] = []
@@ -335,7 +337,7 @@ def test_who_hangs_at_the_disk_is_told_of(
 
 
 def test_durations_are_kept_in_bounds(harness: Harness) -> None:
-    """Nobody scrapes: then the first few hundred of a second are all there is to know."""
+    """Nobody scrapes: then only the first few hundred of a second are kept."""
     harness.writer.durations_s = [0.001] * (SLOW_SYNCS_KEPT - 1)
     for _ in range(3):
         harness.stage()
@@ -348,7 +350,7 @@ def test_durations_are_kept_in_bounds(harness: Harness) -> None:
 
 @pytest.fixture
 def real(tmp_path: Path) -> Iterator[tuple[Wal, LogWriter, Wakeup]]:
-    """A log on a real disk, whose batches the kernel writes where it can."""
+    """A log on a real disk, where the kernel writes batches if it can."""
     disk = RealDisk(tmp_path)
     wal, _ = open_wal(disk, boot(disk, "test", NodeId(1)), WalConfig(segment_bytes=SEGMENT_BYTES))
     wakeup = Wakeup()
@@ -362,7 +364,7 @@ def real(tmp_path: Path) -> Iterator[tuple[Wal, LogWriter, Wakeup]]:
 
 @pytest.fixture
 def by_kernel(tmp_path: Path, real: tuple[Wal, LogWriter, Wakeup]) -> tuple[Wal, LogWriter, Wakeup]:
-    """The same; skips where the kernel or the file system knows no such writes."""
+    """The same; skipped where the kernel or the file system does not support such writes."""
     skip_without_kernel_writes(tmp_path)
     return real
 
@@ -377,7 +379,7 @@ def staged_of(wal: Wal, first: int, count: int, size: int) -> WriteBatch:
 
 
 def taken_when_told(wal: Wal, writer: LogWriter, wakeup: Wakeup, staged: WriteBatch) -> None:
-    """Wait for the eventfd; a kernel may have more than one thing to say of a batch."""
+    """Wait for the eventfd; the kernel may report more than once about a batch."""
     done = None
     while done is None:
         assert select.select([wakeup.fd], [], [], GIVE_UP_S)[0]
@@ -387,7 +389,7 @@ def taken_when_told(wal: Wal, writer: LogWriter, wakeup: Wakeup, staged: WriteBa
 
 
 def begun_in_the_usual_way(wal: Wal, writer: LogWriter, wakeup: Wakeup) -> None:
-    """The first batch after a start: by the thread, which opens the file."""
+    """The thread writes the first batch after a start, because it opens the file."""
     staged = staged_of(wal, 1, 1, 10)
     writer.submit(staged)
     assert writer._begun is None
@@ -397,7 +399,7 @@ def begun_in_the_usual_way(wal: Wal, writer: LogWriter, wakeup: Wakeup) -> None:
 def test_a_real_log_is_the_same_whoever_writes_a_batch(
     real: tuple[Wal, LogWriter, Wakeup], tmp_path: Path
 ) -> None:
-    """Batches within a segment go by the kernel, those that begin a new one by the thread; a
+    """The kernel writes batches within a segment, and the thread those that begin a new one; a
     restart finds them all."""
     wal, writer, wakeup = real
     count_by_kernel = 0
@@ -431,7 +433,7 @@ def test_stopping_waits_for_the_kernel(real: tuple[Wal, LogWriter, Wakeup]) -> N
 def test_what_the_kernel_cannot_finish_the_thread_writes(
     by_kernel: tuple[Wal, LogWriter, Wakeup], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A write that was cut short: nobody knows how much of it is there."""
+    """A write was cut short: nobody knows how much of it is there."""
     wal, writer, wakeup = by_kernel
     begun_in_the_usual_way(wal, writer, wakeup)
     finish = RealFile.finish_write

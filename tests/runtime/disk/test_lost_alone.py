@@ -1,6 +1,6 @@
-"""What one node alone has applied, and its log has lost: the others have it as a vote, and learn
-from the ballot in the damaged record's header that it was chosen (paxos/changes/testimony.py, ADR
-46).
+"""Only one node has applied a slot, and its log has lost the entry. The others have it as a vote,
+and learn from the ballot in the damaged record's header that it was chosen
+(paxos/changes/testimony.py, ADR 46).
 
 Real logs on memory disks below real engines (engines.py).
 """
@@ -18,12 +18,12 @@ LOST = "known to one"
 AFTER_LEASE_MS = 4_000
 SOON_MS = 10_000
 AT_LAST_MS = 60_000
-"""Who asks for entries in vain does so for half a minute (paxos.liveness.standstill)."""
+"""A node that asks for entries in vain does so for half a minute (paxos.liveness.standstill)."""
 
 
 def known_to_one(nodes: int) -> tuple[Net, Member, Slot, bytes]:
-    """Something is chosen, and applied by the master 1 and by node 2. All but 2 lose power, and do
-    not know any more that what they have voted for was chosen."""
+    """An entry is chosen, and applied by master 1 and by node 2. All nodes but 2 lose power, and no
+    longer know that the entry they voted for was chosen."""
     net = Net(nodes=nodes)
     master, alone = net.elect(1), net[2]
     produce(net, master, KNOWN)
@@ -81,7 +81,7 @@ def test_the_ballot_of_the_damaged_record_is_enough(nodes: int) -> None:
 
 @pytest.mark.parametrize("nodes", [3, 5, 7])
 def test_where_the_ballot_is_unknown_the_others_choose_it_again(nodes: int) -> None:
-    """They find its votes in phase 1, without the one that can only say Behind."""
+    """They find its votes in phase 1, without the node that can only say Behind."""
     net, alone, slot, entry = known_to_one(nodes)
     damage(net, alone, slot, HEADER)
     come_back(net)
@@ -89,7 +89,7 @@ def test_where_the_ballot_is_unknown_the_others_choose_it_again(nodes: int) -> N
 
 
 def test_of_two_it_takes_a_restart_of_the_one_that_has_lost_it() -> None:
-    """Nothing is chosen without it. The next life knows only what its log has."""
+    """Nothing is chosen without that node. Its next incarnation knows only what its log has."""
     net, alone, slot, entry = known_to_one(2)
     damage(net, alone, slot, HEADER)
     come_back(net)
@@ -103,7 +103,7 @@ def test_of_two_it_takes_a_restart_of_the_one_that_has_lost_it() -> None:
 @pytest.mark.parametrize("nodes", [2, 3, 5, 7])
 @pytest.mark.parametrize("at", [PAYLOAD, HEADER])
 def test_a_restart_finds_the_damage(nodes: int, at: int) -> None:
-    """It has voted in the slot behind it, so its log proves that it was chosen."""
+    """It has voted in the next slot, so its log proves that the lost one was chosen."""
     net, alone, slot, entry = known_to_one(nodes)
     later = Accept(GROUP, alone.replica.acceptor.promised, Slot(slot + 1), NOOP, slot, slot)
     alone.engine.on_message(NodeId(1), later)

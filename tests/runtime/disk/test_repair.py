@@ -1,7 +1,7 @@
-"""Damage in the log of a running node, and what a restart found: never served, repaired, voted on
-again.
+"""Damage in the log of a running node, or found by a restart: never served, repaired, and the node
+votes again.
 
-Real logs on memory disks below real engines (engines.py); the bits are flipped by the test.
+Real logs on memory disks below real engines (engines.py); the tests flip the bits.
 """
 
 import itertools
@@ -39,15 +39,15 @@ def produce(net: Net, master: Member, count: int, group: GroupId = GROUP) -> Non
 
 
 def flip(member: Member, slot: int, at: int, group: GroupId = GROUP) -> None:
-    """One bit of the record of a slot, `at` bytes behind its beginning; in its header another one,
-    or it could be found again whose it was."""
+    """Flip one bit of a slot's record, `at` bytes after its beginning. In the header a second one
+    is flipped, or the node could still tell whose record it was."""
     place = member.wal.entry_place(group, Slot(slot))
     for each in (at, at + 10) if at == HEADER else (at,):
         member.disk.corrupt(segment_name(place >> OFFSET_BITS), (place & OFFSET_MASK) + each, 4)
 
 
 def suspect(member: Member, slot: int = 1, group: GroupId = GROUP) -> None:
-    """Somebody's read has met something."""
+    """A read has met damage."""
     member.scrubber.suspect(member.wal.entry_place(group, Slot(slot)))
 
 
@@ -65,7 +65,7 @@ def readable(member: Member, group: GroupId = GROUP) -> list[bytes]:
 
 
 def whole(net: Net, group: GroupId = GROUP) -> bool:
-    """Every member has the same log, all of it readable, and votes."""
+    """Every member has the same log, can read all of it, and votes."""
     members = list(net.up())
     return (
         not any(member.engine.repairs.missing for member in members)
@@ -108,7 +108,7 @@ def test_a_damaged_master_goes_on_and_nothing_is_lost(net: Net, at: int) -> None
 
 @pytest.mark.parametrize("at", [PAYLOAD, HEADER])
 def test_an_open_vote_that_is_damaged_is_written_again(net: Net, at: int) -> None:
-    """Of a slot that is not decided the vote itself is needed, by the next life too."""
+    """The slot is not decided, so the vote itself is needed, also after a restart."""
     master = net.elect(1)
     produce(net, master, 5)
     victim = net[3]
@@ -162,7 +162,7 @@ def open_vote(victim: Member, master: Member) -> Accept:
 
 @pytest.mark.parametrize("at", [PAYLOAD, HEADER, 0])
 def test_what_is_damaged_is_never_copied_on(net: Net, at: int) -> None:
-    """A member that was away asks a master whose disk has lost some of it."""
+    """A member that was away asks a master whose disk has lost some of what it needs."""
     net.crash(3)
     master = net.elect(1)
     produce(net, master, 20)
@@ -192,7 +192,7 @@ def damage_and_restart(net: Net, node: int, harm: Callable[[Member], None]) -> M
 
 @pytest.mark.parametrize("at", [PAYLOAD, HEADER])
 def test_damage_found_by_a_restart_leaves_a_gap_that_peers_close(net: Net, at: int) -> None:
-    """What lies behind the gap is on the node's own disk, and is not sent again."""
+    """What follows the gap is on the node's own disk, and is not sent again."""
     master = net.elect(1)
     produce(net, master, 40)
     log = readable(master)
@@ -215,7 +215,7 @@ def test_damage_found_by_a_restart_leaves_a_gap_that_peers_close(net: Net, at: i
 
 
 def test_what_was_there_is_compared_by_a_thread(net: Net) -> None:
-    """Its disk may hang just now, and what it has to say does not change in the meantime."""
+    """Its disk may hang at this moment, and the outcome does not change meanwhile."""
     master = net.elect(1)
     produce(net, master, 20)
     victim, thread = net[3], Later()
@@ -234,7 +234,7 @@ def test_what_was_there_is_compared_by_a_thread(net: Net) -> None:
 
 @pytest.fixture
 def closed_gap(net: Net, monkeypatch: pytest.MonkeyPatch) -> tuple[Member, Later]:
-    """Node 3 has come back with a gap of one slot: its peers teach it that one, and no more."""
+    """Node 3 has come back with a gap of one slot: its peers teach it only that slot."""
     serve, served = serving.LogServer._serve, itertools.count()
     monkeypatch.setattr(serving, "SERVE_BYTES_MAX", 1)
     monkeypatch.setattr(
@@ -275,7 +275,8 @@ def test_a_group_that_is_dropped_while_its_log_is_read(
 def test_segments_that_are_retired_meanwhile_are_no_failed_disk(
     net: Net, closed_gap: tuple[Member, Later]
 ) -> None:
-    """A state came from a peer while the thread read: what the log had is gone, and not wanted."""
+    """A state came from a peer while the thread read: those parts of the log are gone and not
+    needed."""
     victim, _ = closed_gap
     repairs, replica = victim.engine.repairs, victim.replica
     failed = StorageFailed("open", "wal-1", OSError("gone"))
@@ -366,7 +367,7 @@ def test_damage_of_unknown_group_is_written_again_for_all_groups() -> None:
 
 
 def test_damage_of_unknown_group_found_by_a_restart_silences_all_groups() -> None:
-    """Nothing behind it says what the groups were bound by, and nothing is left in memory."""
+    """The log does not show what bound the groups, and after a restart memory does not either."""
     net = Net(groups=(1, 2))
     master = net.elect(1)
     assert net.elect(1, GroupId(2)) is master
@@ -399,7 +400,7 @@ def test_two_members_with_a_flipped_bit_each_learn_from_each_other() -> None:
 
 
 def test_another_entry_than_the_lost_one_is_refused(net: Net) -> None:
-    """The damaged record's checksum, or the next record's word for it, tells them apart."""
+    """The damaged record's checksum, or the next record's reference to it, tells them apart."""
     master = net.elect(1)
     produce(net, master, 10)
     victim = net[3]
@@ -420,7 +421,7 @@ def test_another_entry_than_the_lost_one_is_refused(net: Net) -> None:
 
 
 def test_what_no_log_has_any_more_is_given_up_for_a_checkpoint_and_data(net: Net) -> None:
-    """All peers have trimmed what was damaged here: waiting for it would never end."""
+    """All peers have trimmed what is damaged here: waiting for it would never end."""
     master = net.elect(1)
     produce(net, master, 20)
     victim = net[3]
@@ -443,7 +444,7 @@ def test_what_no_log_has_any_more_is_given_up_for_a_checkpoint_and_data(net: Net
 
 
 def test_a_group_that_is_dropped_is_not_repaired(net: Net) -> None:
-    """Its replica is gone: whoever looks for it fails, and with it the node."""
+    """Its replica is gone: looking it up would fail, and crash the node."""
     net.elect(1)
     produce(net, net[1], 3)
     net.cut(1, 3)
@@ -459,9 +460,9 @@ def test_a_group_that_is_dropped_is_not_repaired(net: Net) -> None:
 
 
 def test_a_vote_for_an_applied_slot_that_no_record_proves_is_not_forgotten(net: Net) -> None:
-    """It is damaged, and not written again: the slot is chosen. Only memory says so, and the power
-    goes before a peer has sent the entry. The next life took the slot for one that it had never
-    voted in, promised without it, and what had been acknowledged was gone."""
+    """The vote is damaged and is not written again, because the slot is chosen. Only memory knows
+    that, and the power fails before a peer has sent the entry. The next incarnation took the slot
+    for one it had never voted in and promised without it, and acknowledged data was lost."""
     master = net.elect(1)
     produce(net, master, 5)
     net.advance(200)

@@ -1,4 +1,4 @@
-"""Cold data is read again: all of it, not too fast, and at once where it is suspected."""
+"""Cold data is read again: all of it, not too fast, and at once where damage is suspected."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ SEGMENT_BYTES = 8 * WINDOW_BYTES
 
 
 class Harness:
-    """A log of three segments, a scrubber with its thread, and what it has told."""
+    """A log of three segments, a scrubber with its thread, and its reports."""
 
     def __init__(self, bytes_per_s: int, every_s: float) -> None:
         self.disk = MemoryDisk()
@@ -90,7 +90,7 @@ def test_what_was_flipped_is_found_by_the_next_pass() -> None:
 
 
 def test_it_reads_no_faster_than_it_may() -> None:
-    """Eight windows a second: what a second has brought is at most that, and the one under way."""
+    """Eight windows a second: a second reads at most these, and the one under way."""
     with harness(bytes_per_s=8 * WINDOW_BYTES) as one:
         until(lambda: one.scrubber.bytes_read)
         began, before = time.monotonic(), one.scrubber.bytes_read

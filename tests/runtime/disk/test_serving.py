@@ -1,4 +1,4 @@
-"""What a peer asks for costs the loop next to nothing, and waits for what matters more."""
+"""Requests of a peer cost the loop next to nothing, and more important work goes first."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,7 @@ ONE, TWO = GroupId(1), GroupId(2)
 
 
 class Later:
-    """A thread whose jobs are done when the test says so."""
+    """A thread whose jobs finish when the test says so."""
 
     def __init__(self) -> None:
         self.jobs: list[Callable[[], None]] = []
@@ -57,7 +57,7 @@ class Links:
 
 
 class Serving:
-    """A log with ten entries in each of two groups, and who serves from it."""
+    """A log with ten entries in each of two groups, and the node's server for it."""
 
     def __init__(self, wal: Wal) -> None:
         self.wal, self.links, self.thread = wal, Links(), Later()
@@ -96,7 +96,7 @@ def test_the_loop_reads_nothing_and_the_thread_everything(one: Serving) -> None:
 
 
 def test_of_a_peer_and_group_the_newest_question_is_answered_and_no_other(one: Serving) -> None:
-    """14,959 answers in one round: the same question was served as often as it came."""
+    """14,959 answers in one round: the same question used to be served as often as it came."""
     for first in range(1, 6):
         for _ in range(100):
             one.ask(A, ONE, first)
@@ -193,7 +193,7 @@ def learned(size: int) -> Learned:
 
 
 def test_what_is_small_overtakes_bulk(world: World) -> None:
-    """A heartbeat that is said after megabytes of catching up arrives before most of them."""
+    """A heartbeat that is sent after megabytes of catching up arrives before most of them."""
     world.join(1, 2)
     world.settle()
     pieces = 40
@@ -228,7 +228,7 @@ def test_bulk_that_waits_is_bounded_and_goes_with_its_link(world: World) -> None
 def test_a_peer_has_so_much_time_in_a_round_and_the_rest_of_its_frame_comes_in_the_next(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten thousand small questions fit in a frame; others are served between them."""
+    """Ten thousand small questions fit in a frame; other peers are served between them."""
     monkeypatch.setattr(incoming, "PEER_ROUND_NS", -1)
     world.join(1, 2)
     world.settle()

@@ -12,7 +12,8 @@ def net() -> Net:
 
 
 def test_an_answer_that_a_link_has_held_is_no_contact(net: Net) -> None:
-    """Or a node that is cut off takes its clients back each time that something old comes out."""
+    """Otherwise a node that is cut off would accept its clients again whenever an old answer
+    arrives."""
     engine = net[1].engine
     engine.on_clock(NodeId(2), 0, MS)
     answered = engine.answered[NodeId(2)]

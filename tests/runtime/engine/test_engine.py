@@ -55,7 +55,8 @@ def test_a_group_this_node_does_not_have_has_no_master_here(net: Net) -> None:
 
 
 def test_the_hooks_hear_of_masters_and_of_what_was_applied(net: Net) -> None:
-    """The broker opens and closes its coordinators by the one, and wakes consumers by the other."""
+    """The broker uses the first to open and close its coordinators, and the second to wake
+    consumers."""
     before = [member.hooks.acting_changed for member in net.members.values()]
     master = net.elect(1)
     for member, count in zip(net.members.values(), before, strict=True):
@@ -88,7 +89,7 @@ def test_a_lease_that_ends_is_told_without_any_traffic(net: Net) -> None:
 
 
 def test_commands_that_waited_for_room_go_as_soon_as_there_is_some() -> None:
-    """No time passes here: what is applied makes room, and the next entry leaves in that round."""
+    """No time passes here: applying makes room, and the next entry leaves in that round."""
     net = Net(intake=IntakeConfig(entry_bytes_max=1, undecided_bytes_max=1))
     master = net.elect(1)
     outcomes = [master.submit(str(number)) for number in range(10)]
@@ -98,7 +99,7 @@ def test_commands_that_waited_for_room_go_as_soon_as_there_is_some() -> None:
 
 
 def test_a_command_waits_for_company_and_not_for_ever() -> None:
-    """paxos.batch_wait_ms: while others are under way, and only so long."""
+    """paxos.batch_wait_ms: while others are under way, and only for that long."""
     net = Net(intake=IntakeConfig(batch_wait_ns=50 * MS))
     master = net.elect(1)
     net[2].writer.held = net[3].writer.held = True
@@ -137,7 +138,8 @@ def test_who_does_not_ask_again_is_not_waited_for() -> None:
 
 
 def test_nobody_waits_for_a_group_that_was_given_up() -> None:
-    """The data plane has rounds while something waits: it must end with the last who does."""
+    """The data plane makes rounds while something waits: that must end with the last waiting
+    command."""
     net = Net()
     master = net.elect(1)
     submitted(net, master, 20)
@@ -182,7 +184,7 @@ def test_a_command_is_not_taken_where_another_would_not_be(net: Net) -> None:
 
 
 def test_a_crowd_that_is_taken_is_bounded_like_any_queue() -> None:
-    """The first of them, and every one that goes behind it without another question."""
+    """The first of them, and every one that follows it without another check."""
     net = Net(intake=IntakeConfig(refuse_bytes_max=1000))
     master = net.elect(1)
     outcomes = [master.take("x" * 100) for _ in range(30)]
@@ -204,7 +206,7 @@ def test_a_full_disk_refuses_what_would_go_behind_a_command_that_may_pass(net: N
 
 
 def test_a_command_taken_behind_others_is_lost_with_the_lease_like_them(net: Net) -> None:
-    """The lease runs out between two commands of one round: neither is proposed."""
+    """The lease ends between two commands of one round: neither is proposed."""
     master = net.elect(1)
     outcomes = [master.take("first")]
     net.cut(1, 2)
@@ -232,7 +234,7 @@ def sent(net: Net, source: int, kind: type) -> int:
 
 
 def test_a_vote_leaves_only_when_it_is_durable(net: Net) -> None:
-    """The followers' disks are held: they have the Accept, and say nothing."""
+    """The followers' disks are held: they have the Accept, and send nothing."""
     master = net.elect(1)
     net[2].writer.held = net[3].writer.held = True
     votes = sent(net, 2, Accepted) + sent(net, 3, Accepted)
@@ -247,7 +249,8 @@ def test_a_vote_leaves_only_when_it_is_durable(net: Net) -> None:
 
 
 def test_our_own_vote_counts_only_when_it_is_durable(net: Net) -> None:
-    """The Accepts overtake the master's own disk; its vote does not."""
+    """The Accepts leave before the master's own write; its vote does not count before it is
+    durable."""
     master = net.elect(1)
     net.cut(1, 3)
     master.writer.held = True
@@ -273,7 +276,8 @@ def test_a_promise_leaves_only_when_it_is_durable(net: Net) -> None:
 
 
 def test_what_is_staged_meanwhile_shares_the_next_sync(net: Net) -> None:
-    """Group commit: one batch is under way, whatever comes in the meantime is the next one."""
+    """Group commit: one batch is under way, and everything that comes meanwhile is in the next
+    one."""
     master = net.elect(1)
     batches = master.engine.statistics.batches
     master.writer.held = True
@@ -290,7 +294,8 @@ def test_what_is_staged_meanwhile_shares_the_next_sync(net: Net) -> None:
 
 
 def test_what_depends_on_a_later_batch_waits_for_that_one(net: Net) -> None:
-    """`after` of a round waits for everything staged up to then, not for the batch under way."""
+    """`after` of a round waits for everything staged up to then, not only for the batch under
+    way."""
     net.elect(1)
     follower = net[2]
     follower.writer.held = True
@@ -348,7 +353,8 @@ def test_a_failed_followers_vote_never_leaves(net: Net) -> None:
 
 
 def test_a_restart_replays_the_log_to_the_same_state(net: Net) -> None:
-    """Power cut, nothing un-synced survives: what was applied there is applied again, alike."""
+    """After a power cut, without anything unsynced: what was applied is applied again, with the
+    same result."""
     master = net.elect(1)
     for number in range(30):
         master.submit(f"c{number}")
@@ -478,7 +484,7 @@ def test_a_master_with_a_full_disk_refuses_and_still_renews_its_lease(net: Net) 
 
 
 def test_a_master_with_a_full_disk_still_deletes_records(net: Net) -> None:
-    """Its own client's command, and one that was forwarded by who had the client."""
+    """A command of its own client, and one that another node has forwarded."""
     net.elect(1)
     for member in net.members.values():
         member.engine.disk_pressure.low = member.engine.disk_pressure.critical = True
@@ -494,8 +500,8 @@ def test_a_master_with_a_full_disk_still_deletes_records(net: Net) -> None:
 def test_room_again_lets_nothing_through_that_came_behind_a_refusal(
     net: Net, refused: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three of one connection, forwarded by another node: the first is refused, the next was on its
-    way by then. The last was sent when everything before it was known."""
+    """Three commands of one connection, forwarded by another node: the first is refused, and the
+    next was already on its way. The last was sent when the fate of all before it was known."""
     master = net.elect(1)
     told: list[str] = []
     monkeypatch.setattr(
@@ -519,7 +525,7 @@ def test_room_again_lets_nothing_through_that_came_behind_a_refusal(
 
 
 def test_who_is_not_master_says_who_is_whatever_its_disk(net: Net) -> None:
-    """Found in a cluster: a producer was told to come back, for ever, to a node that had given its
+    """Found in a cluster: a producer was told, for ever, to try again at a node that had given its
     masters away because its disk was full."""
     net.elect(1)
     net[2].engine.disk_pressure.low = True
@@ -543,7 +549,7 @@ def test_a_member_with_a_full_disk_takes_small_entries_only_and_learns_the_rest_
 
 
 def test_a_master_refuses_where_those_with_room_are_no_majority(net: Net) -> None:
-    """Else it would fill their disks, or have entries undecided that block its lease."""
+    """Otherwise it would fill their disks, or have undecided entries that block its lease."""
     master = net.elect(1)
     master.engine.on_low(NodeId(2), True)
     assert why(answered(net, master)) == "done"
@@ -559,7 +565,7 @@ def test_a_master_refuses_where_those_with_room_are_no_majority(net: Net) -> Non
 
 
 def test_a_forward_waits_in_one_place_only(net: Net) -> None:
-    """Given up by us, it may still come true over there; then nobody is told."""
+    """We gave it up, and it may still be carried out there; then nobody gets an answer."""
     net.elect(2)
     net.lose_answers = True
     outcomes = [net[1].submit(str(number), anywhere=True) for number in range(20)]

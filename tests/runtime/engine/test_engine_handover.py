@@ -1,4 +1,4 @@
-"""Three engines: what is forwarded between them, and how a group changes hands."""
+"""Three engines: what they forward to each other, and how a group changes hands."""
 
 from collections.abc import Iterable
 
@@ -26,7 +26,7 @@ def net() -> Net:
 
 
 def test_what_may_go_anywhere_is_forwarded_to_the_master(net: Net) -> None:
-    """A change of the registry, asked of any node."""
+    """A change of the registry, sent to any node."""
     net.elect(2)
     outcomes = net[1].submit("x", anywhere=True)
     net.settle()
@@ -37,7 +37,7 @@ def test_what_may_go_anywhere_is_forwarded_to_the_master(net: Net) -> None:
 
 
 def test_a_forward_that_is_never_answered_ends_as_unknown(net: Net) -> None:
-    """It may have come true, so that is all that can be said; a late answer changes nothing."""
+    """It may have been carried out, so nothing else can be said; a late answer changes nothing."""
     net.elect(2)
     net.lose_answers = True
     outcomes = net[1].submit("x", anywhere=True)
@@ -63,7 +63,7 @@ def test_forwards_end_as_unknown_when_the_link_is_lost(net: Net) -> None:
 
 
 def test_what_cannot_be_forwarded_was_certainly_not_carried_out(net: Net) -> None:
-    """A full queue, or no link: the client may try again at once, elsewhere."""
+    """A full queue, or no link: the client may try again elsewhere at once."""
     net.elect(2)
     net.queue_full = True
     outcomes = net[1].submit("x", anywhere=True)
@@ -84,8 +84,8 @@ def test_an_answer_counts_only_from_whom_it_was_asked(net: Net) -> None:
 
 
 def test_an_answer_for_an_earlier_life_acknowledges_nothing(net: Net) -> None:
-    """A node forwards, is killed, starts again at once and forwards anew: the answer to the first
-    must not pass for the answer to the second."""
+    """A node forwards, is killed, restarts at once and forwards again: the answer to the first
+    command must not pass for the answer to the second."""
     net.elect(2)
     net.lose_answers = True
     net[1].submit("first life", anywhere=True)
@@ -102,7 +102,8 @@ def test_an_answer_for_an_earlier_life_acknowledges_nothing(net: Net) -> None:
 
 
 def test_an_outcome_nobody_can_read_costs_its_client_only(net: Net) -> None:
-    """A peer answers nonsense; whoever waits for it chokes on it; the node goes on."""
+    """A peer sends nonsense as an outcome; the waiting client's code fails on it; the node goes
+    on."""
     net.elect(2)
     net.lose_answers = True
     read: list[Outcome] = []
@@ -120,7 +121,7 @@ def test_an_outcome_nobody_can_read_costs_its_client_only(net: Net) -> None:
 
 
 def forwarded(member: Member, data: bytes, group: GroupId = GROUP) -> list[tuple[int, Outcome]]:
-    """Node 3 forwards these bytes; what it is answered."""
+    """Node 3 forwards these bytes; returns the answer."""
     answers: list[tuple[int, Outcome]] = []
     links = member.engine.links
     assert links is not None
@@ -149,7 +150,7 @@ def damaged(data: bytes) -> bytes:
     ],
 )
 def test_what_is_no_command_is_not_proposed(data: bytes) -> None:
-    """What is chosen is applied at every restart for ever: nonsense must not get that far."""
+    """Every restart applies what was chosen, for ever: nonsense must not get that far."""
     net = Net()
     master = net.elect(1)
     applied = master.ledger.applied
@@ -203,7 +204,7 @@ def test_a_forward_for_a_group_we_do_not_have(net: Net) -> None:
 
 
 def test_a_steal_moves_the_master_and_forwards_what_comes_meanwhile(net: Net) -> None:
-    """Nobody who produces to the old master during the steal hears of it."""
+    """A client that produces to the old master during the steal does not notice."""
     old = net.elect(1)
     net.advance(100)
     net[2].writer.held = net[3].writer.held = True
@@ -227,10 +228,10 @@ def test_a_steal_moves_the_master_and_forwards_what_comes_meanwhile(net: Net) ->
 
 
 def test_a_new_masters_state_is_as_new_as_its_log_before_the_round_is_over(net: Net) -> None:
-    """Requests of clients are read between the messages of a round. A consumer that was sent here
-    by the old master came in the very round in which the Steal was applied, asked for the offset
-    after what it had read, and was told that this is out of range: it began anew at the end, and
-    missed messages. Seen with confluent-kafka in one of 50 moves on a busy machine."""
+    """Clients' requests are read between the messages of a round. A consumer that the old master
+    had redirected came in the very round in which the Steal was applied. It asked for the offset
+    after its last one and got OFFSET_OUT_OF_RANGE: it began anew at the end and missed messages.
+    Seen with confluent-kafka in one of 50 moves on a busy machine."""
     old, new = net.elect(1), net[3]
     net.advance(100)
     looked: list[tuple[bool, int, int]] = []
@@ -252,7 +253,7 @@ def test_a_new_masters_state_is_as_new_as_its_log_before_the_round_is_over(net: 
 
 
 def test_commands_taken_between_the_messages_of_a_steal_are_all_done(net: Net) -> None:
-    """Some go behind others that were let in before the Steal was applied in that very round."""
+    """Some follow others that were accepted before the Steal was applied in that very round."""
     old = net.elect(1)
     net.advance(100)
     deliver = old.engine.on_messages
@@ -279,7 +280,7 @@ def test_commands_taken_between_the_messages_of_a_steal_are_all_done(net: Net) -
 
 
 def test_a_steal_of_an_idle_group_takes_no_time(net: Net) -> None:
-    """It is made of messages only; nobody waits for a tick, and the broker hears of it at once."""
+    """It consists of messages only: it needs no tick, and the broker hears of it at once."""
     old = net.elect(1)
     net.advance(100)
     told = net[3].hooks.acting_changed
@@ -290,7 +291,8 @@ def test_a_steal_of_an_idle_group_takes_no_time(net: Net) -> None:
 
 
 def test_a_steal_does_not_wait_for_those_who_may_ask_again(net: Net) -> None:
-    """What waits for company is forwarded like the rest, and no time has passed (ADR 31)."""
+    """Commands that wait for group commit are forwarded like the rest, and no time has passed (ADR
+    31)."""
     old = net.elect(1)
     net.advance(100)
     first = [old.submit(str(number)) for number in range(20)]
@@ -306,7 +308,7 @@ def test_a_steal_does_not_wait_for_those_who_may_ask_again(net: Net) -> None:
 
 
 def test_nothing_is_under_way_at_a_master_that_was_replaced(net: Net) -> None:
-    """Else it would wait, at its next mastership, for answers that never come."""
+    """Otherwise its next mastership would wait for answers that never come."""
     old = net.elect(1)
     net.cut(1, 2)
     net.cut(1, 3)
@@ -330,7 +332,7 @@ def steal_request(net: Net, token: int) -> StealRequest:
 
 
 def test_a_steal_that_is_ahead_of_our_registry_waits_for_it(net: Net) -> None:
-    """The token was granted in group 0, of which this master has not applied that slot yet."""
+    """The token was granted in a slot of group 0 that this master has not applied yet."""
     master = net.elect(1)
     master.hooks.allows = None
     net.hand_over(master, net[2])
@@ -372,7 +374,7 @@ def test_a_steal_does_not_wait_for_ever(net: Net) -> None:
 
 
 def test_few_steals_wait_at_a_time(net: Net) -> None:
-    """A peer that repeats itself costs a bounded amount of memory."""
+    """A peer that repeats itself takes a bounded amount of memory."""
     master = net.elect(1)
     master.hooks.allows = None
     for token in range(1000):
@@ -392,8 +394,9 @@ def test_a_steal_that_may_not_be_is_not(net: Net) -> None:
 
 
 def test_a_steal_of_a_group_we_do_not_have_is_noted(net: Net) -> None:
-    """Nodes with another groups.count, or a peer that makes it up: said once per link, for such a
-    peer sends messages for the group at every turn, and each was a line in the log."""
+    """Nodes with another groups.count, or a peer that invents it. It is logged once per link,
+    because such a peer sends messages for the group all the time, and each of them was a line in
+    the log."""
     master = net.elect(1)
     request = StealRequest(NOWHERE, Incarnation(1), Slot(1), Slot(1), 1)
 

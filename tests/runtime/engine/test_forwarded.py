@@ -1,4 +1,4 @@
-"""How long a command that was forwarded is waited for."""
+"""How long a node waits for a command it has forwarded."""
 
 from broker.proposals.intake import FailureReason, NotDone, Outcome, Pending
 from paxos.ids import MS, Incarnation, NodeId, Now
@@ -14,7 +14,7 @@ def at(ms: int) -> Now:
 
 def test_a_large_command_is_waited_for_longer_and_keeps_nobody_waiting() -> None:
     """Seen with 40 producers of 10 MB while masters moved: it waited for 3 s behind others as
-    large, its producer was told that nobody knows, and it was there twice."""
+    large, its producer was told that its fate is unknown, and it was there twice."""
     forwards = Forwards(Incarnation(1), Recorder().journal)
     told: dict[str, Outcome] = {}
     for name, size in (("large", 10_000_000), ("small", 100)):

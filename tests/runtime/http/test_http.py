@@ -53,7 +53,7 @@ async def exchange(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.handle, node)
         with trio.fail_after(GIVE_UP_S):
-            with suppress(trio.BrokenResourceError):  # it may have seen enough
+            with suppress(trio.BrokenResourceError):  # the server may have closed it already
                 for piece in pieces:
                     await client.send_all(piece)
                     await trio.sleep(pause_s)
@@ -181,7 +181,8 @@ async def test_who_hangs_up_in_the_middle_costs_nothing() -> None:
 
 @pytest.mark.parametrize("waits", [True, False])
 async def test_nothing_is_changed_for_a_client_that_has_gone(waits: bool) -> None:
-    """A node that had stopped reads a request late, when its sender has asked another node."""
+    """A node that was stopped reads a request late, when its sender has already asked another
+    node."""
     done = trio.Event()
 
     async def change(_: Any) -> Answer:
@@ -211,7 +212,7 @@ async def test_a_slow_client_has_its_time_and_no_more(autojump_clock: MockClock)
 
 
 async def test_a_client_that_does_not_read_has_its_time_too(autojump_clock: MockClock) -> None:
-    """A real socket is full at some point; here it is from the beginning."""
+    """A real socket fills up at some point; here it is full from the beginning."""
     server, _ = serving(get_x=echo)
     client, node = memory_stream_pair()
 
@@ -225,7 +226,7 @@ async def test_a_client_that_does_not_read_has_its_time_too(autojump_clock: Mock
 
 
 async def test_a_stream_goes_on_as_long_as_it_is_read(autojump_clock: MockClock) -> None:
-    """Longer than any request may take."""
+    """For longer than any request may take."""
 
     async def run(send: Send) -> None:
         for number in range(10):
@@ -285,7 +286,7 @@ async def test_a_query_is_given_to_the_route() -> None:
 
 
 async def test_requests_of_other_sites_are_refused() -> None:
-    """The rules are those of test_http_guard.py; here they are seen to hold at the door."""
+    """The rules are those of test_http_guard.py; this shows that the server applies them."""
     server, _ = serving(get_x=echo, post_x=echo)
     for method in ("GET", "POST"):
         body = b"{}" if method == "POST" else None
@@ -314,7 +315,7 @@ async def test_a_bug_in_a_route_costs_one_connection() -> None:
 
 
 class Operator:
-    """Somebody with curl, at one node of a cluster."""
+    """An operator with curl, at one node of a cluster."""
 
     def __init__(self, cluster: Cluster, node: int = 1) -> None:
         self.cluster, self.node = cluster, node
@@ -383,7 +384,8 @@ async def test_the_routes_that_only_look(operator: Operator) -> None:
 async def test_placement_is_asked_of_any_node(
     cluster: Cluster, node: int, autojump_clock: MockClock
 ) -> None:
-    """The node's own copy of the registry stands still here: it waits for it as long as it may."""
+    """The node's own copy of the registry stands still here: it waits for it for the allowed
+    time."""
     operator = Operator(cluster, node)
     version = cluster[node].registry.versions.placement
     reply = await operator.post("/admin/placement", {"all_on": 2})
@@ -485,7 +487,8 @@ async def test_a_group_that_does_not_exist_is_the_registrys_to_refuse(operator: 
 async def test_without_a_majority_there_is_no_change(
     cluster: Cluster, autojump_clock: MockClock
 ) -> None:
-    """The master proposes and nobody votes: after a while we say so. It may yet come true."""
+    """The master proposes and nobody votes: after a while the answer says so. The change may still
+    be made."""
     master = cluster.masters()[0]
     assert master is not None
     for other in cluster.net.others(master):
@@ -520,12 +523,13 @@ async def test_a_node_that_finds_no_master_of_the_registry_says_so_in_the_end(
 async def test_who_asks_between_a_crash_and_the_election_waits_for_the_new_master(
     cluster: Cluster, autojump_clock: MockClock
 ) -> None:
-    """An operator's words in the seconds after the loss of the registry's master used to fail."""
+    """An operator's requests in the seconds after the loss of the registry's master used to
+    fail."""
     master = cluster.masters()[0]
     assert master is not None
     cluster.net.crash(master)
     one, *_ = cluster.net.others(master)
-    for _ in range(40):  # until its link is known to be lost, and its lease over
+    for _ in range(40):  # until its link is known to be lost, and its lease is over
         cluster.advance(100)
         if one.engine.master(REGISTRY_GROUP) is None:
             break

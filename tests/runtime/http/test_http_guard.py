@@ -1,4 +1,4 @@
-"""Pages of other sites may not ask a node anything, though they run on its machine."""
+"""Pages of other sites must not send requests to a node, although they run on its machine."""
 
 import pytest
 
@@ -13,7 +13,7 @@ BUTTON = {"host": HOST, **JSON, **OUR_PAGE, "x-evenkeel-console": "1"}
 
 @pytest.mark.parametrize("host", [HOST, "127.0.0.1", "localhost:1", "[::1]:8092", "127.9.9.9:80"])
 def test_programs_on_this_machine_may_ask(host: str) -> None:
-    """They send no header that says whose page they are."""
+    """They send no header that names a page."""
     Guard().check("GET", {"host": host})
     Guard().check("POST", {"host": host, **JSON})
     Guard().check("POST", {"host": host, "content-type": "Application/JSON; charset=utf-8"})
@@ -38,7 +38,7 @@ def test_a_link_to_our_page_may_be_followed() -> None:
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_another_name_for_this_machine_is_not_ours(host: str, method: str) -> None:
-    """DNS rebinding: for the browser it is all one site, so the Host is what gives it away."""
+    """DNS rebinding: to the browser it is all one site, so only the Host header reveals it."""
     with pytest.raises(Forbidden, match=r"listen\.http_origin"):
         Guard().check(method, {**BUTTON, "host": host, "origin": f"http://{host}"})
 
@@ -69,7 +69,8 @@ def test_a_browser_must_show_that_it_was_our_script() -> None:
 
 
 def test_a_picture_of_another_page_gets_nothing() -> None:
-    """<img src="http://127.0.0.1:8092/metrics">, and an event stream that nobody could read."""
+    """<img src="http://127.0.0.1:8092/metrics">, and an event stream that the page could not
+    read."""
     for mode in ("no-cors", "cors"):
         with pytest.raises(Forbidden):
             Guard().check(

@@ -1,4 +1,4 @@
-"""Connections to the HTTP port: who says nothing, or never ends, keeps nobody out."""
+"""Connections to the HTTP port: silent and endless ones keep nobody out."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.runtime.http.test_http import Reply, echo, exchange, read_all, reques
 
 
 async def test_the_oldest_connection_gives_up_its_place(autojump_clock: MockClock) -> None:
-    """Who says nothing keeps nobody out: not the probe of a supervisor, and not the operator."""
+    """Silent connections keep out neither a supervisor's probe nor the operator."""
     server, _ = serving(get_x=echo)
     async with trio.open_nursery() as nursery:
         clients = []
@@ -30,7 +30,7 @@ async def test_the_oldest_connection_gives_up_its_place(autojump_clock: MockCloc
 
 
 async def test_a_crowd_that_comes_at_once_does_not_push_out_who_came_last() -> None:
-    """Tasks begin in any order; places are given in the order in which connections came."""
+    """Tasks begin in any order; places are assigned in the order of the connections."""
     server, _ = serving(get_x=echo)
     tcp = Tcp()
     try:

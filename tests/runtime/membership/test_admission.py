@@ -1,7 +1,7 @@
-"""Whose directory a node has: what peers compare, and who may take part when.
+"""Whether a node's directory is its own: what peers compare, and who may take part when.
 
-The question is always whether a node may vote that does not know what it has promised; the tests
-name the story of the directory.
+The question is always whether a node may vote although it does not know what it has promised. The
+tests are named after the history of the directory.
 """
 
 import attrs
@@ -59,15 +59,15 @@ def judged(asked: Admission, one: Life, node: int = 2) -> Judgement:
     return asked.judge(NodeId(node), one).judgement
 
 
-# -- what peers say -------------------------------------------------------------------------------
+# -- what peers answer ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("incarnation", "previous", "judgement"),
     [
         (51, 50, Judgement.KNOWN),  # the usual restart
-        (60, 55, Judgement.KNOWN),  # boots in between that reached nobody
-        (50, 40, Judgement.KNOWN),  # the same process again, its link was lost
+        (60, 55, Judgement.KNOWN),  # boots in between that no other node heard of
+        (50, 40, Judgement.KNOWN),  # the same process again after its link was lost
         (60, 49, Judgement.FORGETFUL),  # an old copy of the directory
         (60, 0, Judgement.FORGETFUL),  # an empty one
         (49, 48, Judgement.OUTDATED),  # an old copy, and a clock that was set back
@@ -89,7 +89,7 @@ def test_a_copy_taken_while_the_same_incarnation_ran_is_too_short() -> None:
         asked.witness(NodeId(2), life(50, 49, place, settled=True))
     assert judged(asked, life(51, 50, EARLY)) is Judgement.FORGETFUL
     assert judged(asked, life(51, 50, LATE)) is Judgement.KNOWN
-    # once it has come to terms with that, its new log counts
+    # once it has accepted that, its new log counts
     for _ in range(2):
         asked.witness(NodeId(2), life(51, 50, EARLY, settled=True))
     story.register(51)
@@ -97,7 +97,7 @@ def test_a_copy_taken_while_the_same_incarnation_ran_is_too_short() -> None:
 
 
 def test_how_far_a_log_goes_is_believed_when_it_is_said_again() -> None:
-    """What is kept will be held against the node: one wrong word must not take its votes."""
+    """The value will be held against the node later: one wrong message must not take its votes."""
     story = Story()
     story.register(50)
     asked = story.asked()
@@ -105,7 +105,7 @@ def test_how_far_a_log_goes_is_believed_when_it_is_said_again() -> None:
         asked.witness(NodeId(2), life(50, 49, place, settled=True))
         assert asked.witnessed.get(NodeId(2), (50, EARLY)) == (50, EARLY)
     assert judged(asked, life(51, 50, EARLY)) is Judgement.KNOWN
-    for place in (LATE, LATE, EARLY, EARLY):  # twice in a row, and put right
+    for place in (LATE, LATE, EARLY, EARLY):  # twice in a row, and corrected
         asked.witness(NodeId(2), life(50, 49, place, settled=True))
     assert judged(asked, life(51, 50, EARLY)) is Judgement.KNOWN
 
@@ -128,11 +128,11 @@ def test_an_empty_directory_is_the_first_one_only_where_nobody_has_a_log() -> No
 
 
 def test_a_node_that_was_never_registered_may_have_a_log() -> None:
-    """It has crashed between its first votes and its registration."""
+    """It crashed between its first votes and its registration."""
     assert judged(Story().asked(), life(8, 7)) is Judgement.KNOWN
 
 
-# -- what a node makes of it ----------------------------------------------------------------------
+# -- how a node uses the answers ------------------------------------------------------------------
 
 
 def asking(previous: int, others: int = 2) -> Admission:
@@ -166,7 +166,7 @@ def answer(
     [(99, 2, 1), (0, 2, 2), (99, 4, 2), (0, 4, 4), (99, 1, 1), (0, 1, 1), (0, 0, 0), (99, 3, 2)],
 )
 def test_how_many_have_to_know_it(previous: int, others: int, needed: int) -> None:
-    """A majority with the node itself; for an empty directory everybody."""
+    """A majority including the node itself; for an empty directory all nodes."""
     admission = asking(previous, others)
     for node in range(needed):
         assert not admission.settled
@@ -240,7 +240,7 @@ def test_two_nodes_that_say_the_same_are_believed() -> None:
 
 
 def test_who_has_doubts_is_asked_what_it_was_asked_at_first() -> None:
-    """It compares how far our log goes, which has grown since."""
+    """It compares the length of our log, which has grown since."""
     admission = asking(99)
     assert admission.life(EARLY).place == EARLY
     answer(admission, 2, Judgement.KNOWN)
@@ -291,7 +291,7 @@ def test_an_impossible_verdict_costs_the_link(judgement: Judgement, known: int) 
 
 
 def test_every_verdict_that_a_node_gives_is_possible() -> None:
-    """What is refused as impossible is exactly what `judge` never says."""
+    """Only verdicts that `judge` never gives are refused as impossible."""
     for registered in (0, 49, 50, 51, 60, 99):
         for incarnation, previous in ((50, 49), (50, 0), (60, 50), (60, 49)):
             for place in (EARLY, LATE):
@@ -350,7 +350,7 @@ def test_when_all_have_answered_nobody_is_asked() -> None:
 
 
 def test_an_empty_directory_that_was_admitted_asks_no_further() -> None:
-    """All others are proof. Who says more later has a log by then, and errs."""
+    """All others are proof. A node that claims more later has a log by then, and errs."""
     admission = asking(0, others=4)
     for node in (2, 3, 4, 5):
         assert admission.asks
@@ -383,8 +383,8 @@ def test_a_number_that_leaves_no_room_for_later_lives_is_not_kept() -> None:
 
 
 def test_two_old_copies_of_three_are_known_by_the_disk_of_the_third() -> None:
-    """Taken while the same incarnation ran, put back while all were down: the registry knows of
-    nothing, and in memory there is nothing after a restart."""
+    """The copies were made while the same incarnation ran, and restored while all nodes were down:
+    the registry shows nothing, and after a restart memory does not either."""
     disk = MemoryDisk()
     before = Story()
     heard = before.asked()
@@ -403,8 +403,8 @@ def test_two_old_copies_of_three_are_known_by_the_disk_of_the_third() -> None:
 
 
 def test_who_has_only_just_started_is_not_enough_while_others_may_come() -> None:
-    """Two old copies of three that start together, and the third, which remembers more, after
-    them: they wait for it, and do not become a majority that knows of nothing."""
+    """Two old copies of three start together, and later the third, which remembers more: they wait
+    for it, and do not become a majority that knows of nothing."""
     admission = asking(99)
     answer_of_a_newcomer(admission, 2)
     admission.tick(1_000, 0, lambda *_: True)
@@ -444,11 +444,11 @@ def test_nobody_waits_when_all_have_answered_or_one_of_them_takes_part() -> None
     assert one_old.settled
 
 
-# -- what the engine makes of it ------------------------------------------------------------------
+# -- how the engine uses the verdict --------------------------------------------------------------
 
 
 def newcomer(net: Net) -> Member:
-    """Node 3 has come back, and nobody has said yet whether its directory is known."""
+    """Node 3 has come back, and no node has yet said whether it knows its directory."""
     net.crash(3)
     net.restart(3)
     member = net[3]

@@ -1,4 +1,4 @@
-"""Which nodes are cut off, from when on, and until when."""
+"""Which nodes are cut off, since when, and until when."""
 
 from collections.abc import Collection
 
@@ -13,7 +13,7 @@ ME, B, C, D, E = map(NodeId, (1, 2, 3, 4, 5))
 
 
 class World:
-    """A node, and who answers it."""
+    """A node, and the nodes that answer it."""
 
     def __init__(self, *groups: Collection[NodeId], lease_ns: int = LEASE_NS) -> None:
         self.groups = groups
@@ -82,7 +82,7 @@ def test_in_touch_again_it_opens_when_that_lasts() -> None:
 
 
 def test_a_link_that_comes_and_goes_does_not_open_it() -> None:
-    """Each answer counts for a second and a half; whole seconds of them are wanted."""
+    """Each answer counts for a second and a half; contact needs whole seconds of them."""
     world = World(THREE)
     world.live(10_000)
     for _ in range(10):
@@ -115,7 +115,7 @@ def test_a_node_that_starts_and_hears_nobody_is_cut_off_as_well() -> None:
 
 
 def test_a_node_that_was_stopped_has_not_waited() -> None:
-    """SIGSTOP for a minute: what came meanwhile is in its sockets, unread."""
+    """SIGSTOP for a minute: what arrived meanwhile is in its sockets, unread."""
     world = World(THREE)
     world.live(5_000, B, C)
     world.now += 60_000 * MS
@@ -136,7 +136,7 @@ def test_a_node_that_was_stopped_and_hears_nobody_is_cut_off() -> None:
 
 
 def test_a_node_whose_rounds_are_long_waits_for_longer() -> None:
-    """Of rounds of 600 ms a fifth of a second counts, like any other standstill."""
+    """Of a round of 600 ms only a fifth of a second counts, as with any standstill."""
     world = World(THREE)
     world.live(5_000, B, C)
     for _ in range(4):
@@ -160,8 +160,8 @@ def test_a_node_whose_rounds_are_long_waits_for_longer() -> None:
         ([(ME, B, C, D)], [B], "closed"),  # two of four are no majority
         ([(ME, B)], [], "closed"),
         ([(ME, B)], [B], "open"),
-        ([(B, C, D)], [E], "closed"),  # it has nothing itself
-        ([(ME,), (B, C, D)], [], "open"),  # a group that is its own
+        ([(B, C, D)], [E], "closed"),  # it has none itself
+        ([(ME,), (B, C, D)], [], "open"),  # a group of which it is the only member
         ([()], [B], "closed"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The first frame of a link, byte for byte, and what an older or newer node makes of it."""
+"""The first frame of a link, byte for byte, and how an older or newer node reads it."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def test_the_bytes_are_those_of_this_format() -> None:
 
 
 def test_a_node_of_another_format_is_told_what_to_do() -> None:
-    """Format 1 is that of before there was a membership; its greeting begins with the number."""
+    """Format 1 is from before there was a membership; its greeting begins with the number."""
     old = bytes.fromhex("000100000002000000000000000500047465" + "7374")
     with pytest.raises(Refused, match="run the same version of Evenkeel on all nodes") as caught:
         Hello.decode(memoryview(old))

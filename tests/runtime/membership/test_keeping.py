@@ -1,4 +1,4 @@
-"""What a node writes down beside its log, and an operator's order, carried out once."""
+"""What a node records beside its log, and an operator's order, carried out once."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -44,7 +44,7 @@ class Harness:
     def hears(self, place: int) -> None:
         assert self.local_records.admission is not None
         one = Life(Incarnation(5), Incarnation(4), place, settled=True, asks=False)
-        for _ in range(2):  # once may be wrong
+        for _ in range(2):  # a single report may be wrong
             self.local_records.admission.witness(OTHER, one)
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -143,7 +143,7 @@ def test_who_is_alone_passes_over_what_is_lost_and_over_nothing_else() -> None:
     assert order.filled == 1
 
 
-# -- what /readyz says ----------------------------------------------------------------------------
+# -- what /readyz reports -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrong", [(1,), (1, 2)])

@@ -1,4 +1,4 @@
-"""A whole node, wired: what it has witnessed outlives it, what an operator orders comes true."""
+"""A whole node: what it has witnessed survives it, and an operator's orders are carried out."""
 
 import shutil
 from pathlib import Path
@@ -31,7 +31,7 @@ def life(incarnation: int, place: int, *, settled: bool) -> Life:
 def test_what_a_node_has_witnessed_is_known_to_its_next_life(tmp_path: Path) -> None:
     witness = tmp_path / "data" / "witness"
     with one_node(tmp_path, peers=(1, 2)) as node:
-        for _ in range(2):  # once may be wrong
+        for _ in range(2):  # a single report may be wrong
             node.engine.on_life(PEER, life(7, REACHED, settled=True))
         run_until(node, witness.exists)
     with one_node(tmp_path, peers=(1, 2)) as node:
@@ -43,7 +43,7 @@ def test_what_a_node_has_witnessed_is_known_to_its_next_life(tmp_path: Path) -> 
 
 
 def test_a_log_that_differs_is_told_and_kept(tmp_path: Path) -> None:
-    """Of two members: nobody can tell whose is wrong."""
+    """With two members nobody can tell whose log is wrong."""
     group = GroupId(1)
     with one_node(tmp_path, peers=(1, 2)) as node:
         replica, step = node.multi.replicas[group], Step()
@@ -105,7 +105,7 @@ def test_who_is_alone_refuses_damage_until_it_is_ordered_to_go_on_without(
     content = bytearray(segment.read_bytes())
     content[content.index(b"damaged".ljust(16)) + 1] ^= 0x10
     segment.write_bytes(content)
-    other = tmp_path / "other"  # who refuses to start leaves its lock to the end of the process
+    other = tmp_path / "other"  # a process that refuses to start keeps its lock until it ends
     shutil.copytree(data, other / "data")
     with pytest.raises(DirectoryRefused, match="evenkeel data unsafe-recover"), one_node(other):
         pytest.fail("it must not come this far")

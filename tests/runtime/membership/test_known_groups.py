@@ -6,13 +6,13 @@ from tests.runtime.engines import GROUP, Net
 
 
 def test_who_has_applied_what_is_known_by_what_the_living_have_told() -> None:
-    """They tell now and then, and soon if there is something that others wait for."""
+    """They report now and then, and soon if others wait for something."""
     net = Net()
     master = net.elect(1)
     telling_ns = master.replica.timing.progress_every_ns
     others = [net[node] for node in (2, 3)]
     while min(one.replica.progress_at for one in others) < net.system.boot_ns() + 200 * MS:
-        net.advance(10)  # until nobody tells for a while
+        net.advance(10)  # until no node has reported for a while
     master.submit("news")
     net.advance(40)
     slot = master.replica.learner.applied
@@ -34,7 +34,7 @@ def test_who_has_applied_what_is_known_by_what_the_living_have_told() -> None:
 
 
 def test_what_is_spread_others_have_applied_and_said_so_without_a_tick() -> None:
-    """Somebody's client waits for all of them."""
+    """A client waits until all nodes have it."""
     net = Net()
     master = net.elect(1)
     net.advance(100)
@@ -53,7 +53,7 @@ def test_what_is_spread_others_have_applied_and_said_so_without_a_tick() -> None
 
 
 def test_who_was_away_is_current_when_it_has_caught_up() -> None:
-    """Just started it knows nothing of what the others are; then it hears that it is behind."""
+    """Just started, it knows nothing of the others' positions; then it hears that it is behind."""
     net = Net()
     master = net.elect(1)
     net.advance(1_000)
@@ -73,7 +73,7 @@ def test_who_was_away_is_current_when_it_has_caught_up() -> None:
 
 
 def test_who_hears_of_nobody_is_not_current_for_long() -> None:
-    """It was stopped, or its links are gone: the others may have gone on."""
+    """It was stopped, or its links are lost: the others may have gone on."""
     net = Net()
     net.elect(1)
     net.advance(1_000)
@@ -90,7 +90,7 @@ def test_who_hears_of_nobody_is_not_current_for_long() -> None:
 
 
 def test_who_is_cut_off_from_the_master_hears_of_news_by_the_others() -> None:
-    """So whoever reaches a majority is not behind for long (docs/topic-identity.md)."""
+    """So a node that reaches a majority is not behind for long (docs/topic-identity.md)."""
     net = Net()
     master = net.elect(1)
     net.cut(1, 3)

@@ -1,4 +1,4 @@
-"""Nodes whose leases run on other terms are named, with what differs."""
+"""Nodes whose leases run on other terms are reported, with the difference."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a node is told of groups it does not host: believed as long as a lease, and no longer."""
+"""What a node hears of groups it does not host: valid for as long as a lease, and no longer."""
 
 import pytest
 
@@ -52,7 +52,7 @@ def test_a_word_is_believed_until_the_lease_ends() -> None:
     assert (heard.node, heard.epoch) == (ONE, 1)
     assert masters.of(G, at(1500)) is None
     assert list(masters.groups(at(1500))) == []
-    assert masters.epoch(G) == 1  # clients have been told of it
+    assert masters.epoch(G) == 1  # clients have heard of it
     assert masters.hear(at(1600), ONE, [word(1, 7, 2600)])  # it is back, and that is news
 
 
@@ -87,7 +87,7 @@ def test_all_are_told_of_a_change_and_each_once_a_second() -> None:
 
 
 def test_who_has_no_copy_knows_the_master_and_forwards_to_it() -> None:
-    """Three nodes, a group that two of them keep: the third asks the master it was told of."""
+    """Three nodes and a group that two of them host: the third asks the master it heard of."""
     net = Net(3)
     group = GroupId(1)
     for node in (ONE, TWO):

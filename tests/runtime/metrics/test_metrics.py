@@ -1,4 +1,4 @@
-"""What alerts are made of: consumers' lag, the node's own facts and limits, latencies."""
+"""The inputs of alerts: consumers' lag, the node's own facts and limits, latencies."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,7 +47,7 @@ def done(node: Node, command: Command) -> None:
 
 
 def with_topic(node: Node, name: str, appended: int) -> None:
-    """Every partition but the last one gets so many records."""
+    """Every partition but the last gets that many records."""
     done(node, CreateTopic(name, name.encode().ljust(16), PARTITIONS, 1))
     outcomes: list[object] = []
     for uid, group in node.registry.topics[name].partitions[: PARTITIONS - 1]:
@@ -116,7 +116,7 @@ def test_an_offset_beyond_the_end_is_no_negative_lag(node: Node) -> None:
 
 
 def test_only_who_coordinates_tells_the_lag(node: Node) -> None:
-    """Else a sum over nodes would count it three times."""
+    """Otherwise a sum over nodes would count it three times."""
     with_topic(node, "orders", appended=10)
     commit(node, "readers", "orders", {0: 0})
     node.multi.replicas[GroupId(1)].lease.holder = NOBODY
@@ -228,7 +228,7 @@ def test_a_mastership_is_counted_once_however_often_it_pauses(node: Node) -> Non
 
 
 def test_what_did_not_happen_yet_is_0_and_not_absent(node: Node) -> None:
-    """A rate needs a value to begin with: the first failure would go unseen."""
+    """A rate needs a first value: otherwise the first failure would go unseen."""
     for outcome in Outcome:
         assert value(node, "evenkeel_steals_total", outcome=outcome.name.lower()) == 0
     reasons = {why: value(node, "evenkeel_balance_groups", reason=why.value) for why in StealReason}

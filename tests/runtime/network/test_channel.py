@@ -1,4 +1,4 @@
-"""One connection: bytes arrive intact and in order, and every bound has its answer."""
+"""One connection: bytes arrive intact and in order, and each limit has its defined effect."""
 
 import select
 import socket
@@ -21,14 +21,14 @@ SMALLEST_SNDBUF = 4608
 
 
 class End:
-    """Our end of a connection, and what became of it."""
+    """Our end of a connection, and what happened to it."""
 
     def __init__(self, plane: FakePlane, sock: socket.socket, unsent_max: int = UNSENT_MAX) -> None:
         self.plane, self.sock = plane, sock
         self.frames: list[bytes] = []
         self.closed: list[str] = []
         self.pause_at: set[int] = set()
-        """Pause when so many frames have come."""
+        """Pause when that many frames have come."""
         self.channel = Channel(
             plane,
             sock,
@@ -90,7 +90,7 @@ sizes = st.lists(
     seed=st.integers(0, 1 << 32),
 )
 def test_bytes_arrive_intact_and_in_order(rounds: list[tuple[list[int], int]], seed: int) -> None:
-    """Whatever the buffers' sizes, and however little the kernel takes at a time."""
+    """Whatever the buffers' sizes, and however little the kernel accepts at a time."""
     plane, sent, got = FakePlane(), bytearray(), bytearray()
     dice = Random(seed)
     with unix_pair(SMALLEST_SNDBUF) as (ours, theirs):
@@ -128,7 +128,7 @@ def read_up_to(sock: socket.socket, size: int) -> bytes:
 
 
 def test_more_buffers_than_one_system_call_takes(plane: FakePlane) -> None:
-    """IOV_MAX is a limit of the kernel, not of ours."""
+    """IOV_MAX is the kernel's limit, not ours."""
     large = [bytes([index % 251]) * 5000 for index in range(3 * SEND_BUFFERS_MAX)]
     with unix_pair() as (ours, theirs):
         end = End(plane, ours, unsent_max=1 << 30)
@@ -174,7 +174,7 @@ def test_one_reader_does_not_hold_up_the_others(plane: FakePlane) -> None:
 
 
 def test_over_the_bound_nothing_more_is_queued(plane: FakePlane) -> None:
-    """The sender is told, and decides; what was queued before still leaves."""
+    """The sender is informed and decides; what was queued before still leaves."""
     with unix_pair(SMALLEST_SNDBUF) as (ours, theirs):
         end = End(plane, ours)
         assert end.channel.send([b"x" * UNSENT_MAX], UNSENT_MAX)
@@ -190,7 +190,7 @@ def test_over_the_bound_nothing_more_is_queued(plane: FakePlane) -> None:
 
 
 def test_one_answer_over_the_bound_may_go_alone(plane: FakePlane) -> None:
-    """Else a request whose answer is large could never be answered at all."""
+    """Otherwise a request with a large answer could never be answered at all."""
     with unix_pair() as (ours, _theirs):
         end = End(plane, ours)
         assert end.channel.send([bytes(2 * UNSENT_MAX)], 2 * UNSENT_MAX)
@@ -198,7 +198,7 @@ def test_one_answer_over_the_bound_may_go_alone(plane: FakePlane) -> None:
 
 
 def test_who_does_not_read_costs_us_no_rounds(plane: FakePlane) -> None:
-    """A full socket is waited for by EPOLLOUT, which says nothing until there is room."""
+    """EPOLLOUT reports a full socket only when there is room."""
     with unix_pair(SMALLEST_SNDBUF) as (ours, theirs):
         end = End(plane, ours)
         end.channel.send([bytes(50_000)], 50_000)
@@ -235,7 +235,7 @@ def test_after_the_end_nothing_is_queued(plane: FakePlane) -> None:
 def test_frames_arrive_whole_and_in_order(
     bodies: list[int], cuts: list[int], pauses: set[int], seed: int
 ) -> None:
-    """Wherever TCP cuts the stream, and however often we push back on the way."""
+    """Wherever TCP cuts the stream, and however often backpressure stops it on the way."""
     dice = Random(seed)
     made = [dice.randbytes(size) for size in bodies]
     stream = b"".join(map(frame, made))
@@ -265,7 +265,7 @@ def test_frames_arrive_whole_and_in_order(
 
 
 def test_push_back_holds_at_the_very_frame(plane: FakePlane) -> None:
-    """A hundred small requests come in one read; the limit of 3 is a limit of 3."""
+    """A hundred small requests come in one read; a limit of 3 is exactly 3."""
     with unix_pair() as (ours, theirs):
         end = End(plane, ours)
         end.pause_at = {3}
@@ -316,7 +316,7 @@ def test_while_answers_wait_requests_are_still_read(plane: FakePlane) -> None:
 
 
 def test_an_unfinished_frame_is_seen(plane: FakePlane) -> None:
-    """That is what the time limit for half a request looks at."""
+    """The time limit for half a request relies on this."""
     with unix_pair() as (ours, theirs):
         end = End(plane, ours)
         whole = frame(b"0123456789")
@@ -343,7 +343,7 @@ def test_an_unfinished_frame_is_seen(plane: FakePlane) -> None:
 def test_a_frame_over_the_limit_ends_the_connection(
     plane: FakePlane, head: bytes, reason: str
 ) -> None:
-    """By its length alone, before any memory is given; frames before it were served."""
+    """By its length alone, before any memory is allocated; frames before it were served."""
     with unix_pair() as (ours, theirs):
         end = End(plane, ours)
         theirs.send(frame(b"fine") + head + b"not looked at")
@@ -367,7 +367,7 @@ def test_limits_change_when_the_sender_has_said_who_it_is(plane: FakePlane) -> N
 
 
 def test_closing_in_the_middle_of_a_read_ends_it(plane: FakePlane) -> None:
-    """What else came in the same read is not handed to anybody."""
+    """What else came in the same read is handed to nobody."""
     with unix_pair() as (ours, theirs):
         end = End(plane, ours)
 
@@ -410,7 +410,7 @@ def test_sending_to_nobody(plane: FakePlane) -> None:
 
 
 def test_a_stray_call_is_harmless(plane: FakePlane) -> None:
-    """A descriptor closed and given out again in one round gets an event of its former owner."""
+    """A descriptor that is closed and reused in one round gets an event of its former owner."""
     with unix_pair() as (ours, _theirs):
         end = End(plane, ours)
         end.channel._on_ready(select.EPOLLIN | select.EPOLLOUT)
@@ -421,7 +421,8 @@ def test_a_stray_call_is_harmless(plane: FakePlane) -> None:
 def test_one_connection_does_not_take_a_whole_round(
     plane: FakePlane, tcp: Tcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It goes on in the next round, though nothing more comes, and whatever is flushed between."""
+    """It goes on in the next round, even if nothing more arrives, and whatever is flushed in
+    between."""
     monkeypatch.setattr("runtime.network.channel.DELIVERS_NS", 0)
     ours, theirs = tcp.pair()
     end = End(plane, ours)

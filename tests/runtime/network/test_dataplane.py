@@ -1,4 +1,4 @@
-"""The data plane: who is called back, in which order, and what a callback may do to the others."""
+"""The data plane: which callbacks run, in which order, and what a callback may do to the others."""
 
 import socket
 import threading
@@ -57,7 +57,7 @@ def plane(system: FakeSystemClock, bugs: Bugs) -> Iterator[DataPlane]:
 def test_timers_go_off_in_the_order_of_their_times(
     plane: DataPlane, system: FakeSystemClock
 ) -> None:
-    """And those of one time in the order in which they were set."""
+    """Those of one time run in the order in which they were set."""
     rung: list[str] = []
     for at_ms, name in ((30, "c"), (10, "a"), (20, "b"), (10, "a2"), (40, "not yet")):
         plane.call_at(system.boot + at_ms * MS, lambda name=name: rung.append(name))
@@ -71,7 +71,7 @@ def test_timers_go_off_in_the_order_of_their_times(
 
 
 def test_a_cancelled_timer_never_goes_off(plane: DataPlane, system: FakeSystemClock) -> None:
-    """Also where another timer of the same moment cancels it, and also when it is over already."""
+    """Also if another timer of the same moment cancels it, and also if it has already run."""
     rung: list[str] = []
     handles: dict[str, object] = {}
 
@@ -87,7 +87,7 @@ def test_a_cancelled_timer_never_goes_off(plane: DataPlane, system: FakeSystemCl
 
 
 def test_a_timer_may_set_the_next(plane: DataPlane, system: FakeSystemClock) -> None:
-    """One whose time has come goes off in the same round; so nobody needs to care."""
+    """If its time has come it runs in the same round, so callers need not care."""
     rung: list[int] = []
 
     def again() -> None:
@@ -105,7 +105,7 @@ def test_a_timer_may_set_the_next(plane: DataPlane, system: FakeSystemClock) -> 
 def test_a_timer_that_fails_costs_nobody_else_theirs(
     plane: DataPlane, system: FakeSystemClock, bugs: Bugs
 ) -> None:
-    """A timer belongs to a client's request: its bug is reported, and the others go off."""
+    """A timer belongs to a client's request: its bug is reported, and the other timers run."""
     rung: list[str] = []
 
     def fails() -> None:
@@ -124,7 +124,7 @@ def test_a_timer_that_fails_costs_nobody_else_theirs(
 async def test_ticks_come_however_quiet_the_sockets_are(
     plane: DataPlane, system: FakeSystemClock, autojump_clock: MockClock
 ) -> None:
-    """And timers go off with them, where no round would."""
+    """Timers run with them, when no socket causes a round."""
     ticks: list[float] = []
     rung: list[float] = []
     plane.call_at(system.boot + 1, lambda: rung.append(trio.current_time()))
@@ -136,7 +136,7 @@ async def test_ticks_come_however_quiet_the_sockets_are(
 
 
 async def test_a_round_ends_once_however_many_sockets_were_ready(plane: DataPlane) -> None:
-    """What a round produced leaves together: that is the batching of the whole node."""
+    """The output of a round leaves together: this is the batching of the whole node."""
     story: list[str] = []
     with unix_pair() as (one, to_one), unix_pair() as (two, to_two):
         for name, sock in (("one", one), ("two", two)):
@@ -155,7 +155,8 @@ async def test_a_round_ends_once_however_many_sockets_were_ready(plane: DataPlan
 
 
 async def test_another_thread_wakes_the_plane(plane: DataPlane) -> None:
-    """The log writer has no socket: it sets an eventfd, and however often, it is one call."""
+    """The log writer has no socket: it sets an eventfd, and however often it does, there is one
+    call."""
     wakeup = Wakeup()
     woken: list[int] = []
 
@@ -177,7 +178,7 @@ async def test_another_thread_wakes_the_plane(plane: DataPlane) -> None:
 
 
 async def test_rounds_follow_while_something_waits(plane: DataPlane) -> None:
-    """Though nothing comes; longer than a turn, and other tasks have theirs."""
+    """Without any socket being ready, and for longer than a turn; other tasks get their turns."""
     wakeup = Wakeup()
     plane.register(wakeup.fd, READ, lambda _events: wakeup.clear())
     over, wanted = trio.Event(), 2 * ROUNDS_PER_TURN_MAX
@@ -217,7 +218,8 @@ async def one_round(plane: DataPlane, end: Callable[[], None] = lambda: None) ->
 async def test_who_took_long_waits_behind_the_others(
     plane: DataPlane, system: FakeSystemClock
 ) -> None:
-    """And those who did share less of a round: who asks for little does not wait for them."""
+    """Those that took long also share less of a round: a connection with small requests does not
+    wait for them."""
     story: list[str] = []
     with ExitStack() as stack:
         wakeups = {}
@@ -250,7 +252,8 @@ async def test_who_took_long_waits_behind_the_others(
 async def test_newcomers_who_take_long_hold_up_nobody_who_is_known(
     plane: DataPlane, system: FakeSystemClock
 ) -> None:
-    """A hundred new connections that each ask for much at once would be a third of a second."""
+    """A hundred new connections with expensive requests would otherwise take a third of a
+    second."""
     story: list[str] = []
 
     def ready_in(name: str, takes_ns: int) -> Callable[[int], None]:
@@ -279,11 +282,11 @@ async def test_newcomers_who_take_long_hold_up_nobody_who_is_known(
     assert story.count("new") <= story.count("quiet"), "a newcomer a round"
 
 
-# -- what every plane does: the real one, and the one of the tests --------------------------------
+# -- what both planes do: the real one and the one for tests --------------------------------------
 
 
 class World:
-    """A plane, and a way to let it have rounds until something is so."""
+    """A plane, and a way to let it make rounds until a condition holds."""
 
     def __init__(self, plane: Plane, run_until: Callable) -> None:
         self.plane, self.run_until = plane, run_until
@@ -328,7 +331,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 def test_a_socket_is_reported_until_it_is_read(world: World) -> None:
-    """Level-triggered: who leaves bytes in the socket is called again."""
+    """Level-triggered: while bytes are left in the socket, it is reported again."""
     got: list[bytes] = []
     with unix_pair() as (ours, theirs):
         world.plane.register(ours.fileno(), READ, lambda _events: got.append(ours.recv(1)))
@@ -357,7 +360,8 @@ def test_only_what_was_asked_for_is_reported(world: World) -> None:
 
 
 def test_the_end_of_a_connection_is_reported_unasked(world: World) -> None:
-    """HUP cannot be switched off: who does not read must still act on it, or is called for ever."""
+    """HUP cannot be switched off: a socket that is not read must still act on it, or is reported
+    for ever."""
     seen: list[int] = []
     with unix_pair() as (ours, theirs):
         world.plane.register(ours.fileno(), 0, seen.append)
@@ -368,7 +372,7 @@ def test_the_end_of_a_connection_is_reported_unasked(world: World) -> None:
 
 
 def test_a_callback_may_unregister_whom_it_likes(world: World) -> None:
-    """Itself, or another socket that is ready in the same round: that one hears nothing more."""
+    """Itself, or another socket that is ready in the same round: that one gets no more events."""
     called: list[str] = []
     with unix_pair() as (one, to_one), unix_pair() as (two, to_two):
 
@@ -389,13 +393,13 @@ def test_a_callback_may_unregister_whom_it_likes(world: World) -> None:
     assert len(called) == 1
 
 
-# -- what one may cost the others -----------------------------------------------------------------
+# -- what one connection may cost the others ------------------------------------------------------
 
 
 def test_timers_that_were_cancelled_do_not_pile_up(
     plane: DataPlane, system: FakeSystemClock
 ) -> None:
-    """A client may ask for a wait of weeks, and give it up at once, again and again."""
+    """A client may ask for a wait of weeks and give it up at once, again and again."""
     rung: list[str] = []
     plane.call_at(system.boot + MS, lambda: rung.append("kept"))
     for _ in range(10 * CANCELLED_SLACK):
@@ -409,7 +413,7 @@ def test_timers_that_were_cancelled_do_not_pile_up(
 def test_a_round_ends_though_many_sockets_are_ready(
     plane: DataPlane, system: FakeSystemClock
 ) -> None:
-    """Those that are left come first in the next one; who is urgent does not wait."""
+    """The remaining ones come first in the next round; urgent sockets do not wait."""
     served: list[str] = []
     with ExitStack() as stack:
         for name in ("a", "b", "c", "d", "urgent"):

@@ -1,4 +1,4 @@
-"""Listening: connections come in, and running out of file descriptors is not the end."""
+"""Listening: connections come in, and running out of file descriptors is survivable."""
 
 import errno
 import socket
@@ -22,7 +22,7 @@ def recorder() -> Recorder:
 
 
 class Door:
-    """An open port and who came in."""
+    """An open port, and the connections it has accepted."""
 
     def __init__(self, plane: FakePlane, recorder: Recorder) -> None:
         self.came: list[tuple[socket.socket, str]] = []
@@ -56,7 +56,7 @@ def test_who_connects_is_accepted_without_blocking(plane: FakePlane, door: Door)
 
 
 def test_a_crowd_is_let_in_over_several_rounds(plane: FakePlane, door: Door) -> None:
-    """Those who are in already get their turn in between."""
+    """Existing connections get their turns in between."""
     count = ACCEPTS_PER_ROUND_MAX + 10
     clients = [socket.create_connection(door.address) for _ in range(count)]
     plane.round(GIVE_UP_MS)
@@ -72,7 +72,7 @@ def test_a_port_in_use_is_an_error(plane: FakePlane, recorder: Recorder, door: D
 
 
 class Exhausted:
-    """A listening socket of a process that has no file descriptor left, but for its reserve."""
+    """A listening socket of a process that has only its reserve descriptor left."""
 
     def __init__(self, sock: socket.socket, failures: list[int]) -> None:
         self._sock, self._failures = sock, failures
@@ -95,7 +95,7 @@ def exhausted(door: Door, *failures: int) -> Listener:
 def test_out_of_descriptors_a_connection_is_refused_and_told(
     plane: FakePlane, door: Door, recorder: Recorder, number: int
 ) -> None:
-    """It does not stay in the backlog, where it would keep the loop at 100 %, and waiting."""
+    """It must not stay in the backlog, where it would wait and keep the loop at 100 %."""
     exhausted(door, number)
     first = socket.create_connection(door.address)
     plane.round(GIVE_UP_MS)

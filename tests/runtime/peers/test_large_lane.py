@@ -1,4 +1,4 @@
-"""Large messages on a link: they go one by one, and the small ones pass."""
+"""Large messages on a link: they go one by one, and small ones pass them."""
 
 from paxos import entry as entries
 from paxos.ids import Ballot, GroupId, NodeId, Slot
@@ -17,7 +17,7 @@ def accept(group: int, slot: int, size: int = 2_000_000) -> Accept:
 
 
 def told(node: Node) -> list[tuple[str, int, int]]:
-    """Kind, group and slot of the messages that came, in their order."""
+    """Kind, group and slot of the messages that arrived, in order."""
     return [
         (type(one).__name__, one.group, one.slot if isinstance(one, Accept | Accepted) else 0)
         for _, one in node.handler.messages
@@ -25,8 +25,8 @@ def told(node: Node) -> list[tuple[str, int, int]]:
 
 
 def test_what_is_small_waits_for_one_large_message_at_most(world: World) -> None:
-    """A vote, a prepare, a clock reading and another group's renewal are not behind three entries
-    of other groups; their order is kept, and nothing is lost."""
+    """A vote, a prepare, a clock reading and another group's renewal do not wait behind three
+    entries of other groups; their order is kept, and nothing is lost."""
     world.join(1, 2)
     before = len(world[1].handler.clocks)
     peers = world[1].peers
@@ -60,7 +60,7 @@ def test_what_is_small_waits_for_one_large_message_at_most(world: World) -> None
 
 
 def test_what_tells_of_a_log_does_not_pass_its_large_entries(world: World) -> None:
-    """A Commit before its Accept would have the entry sent once more, by value."""
+    """A Commit before its Accept would cause the entry to be sent again by value."""
     world.join(1, 2)
     peers = world[1].peers
     world[1].link(2).large.bytes_max = 20_000_000
@@ -91,7 +91,7 @@ def test_what_tells_of_a_log_does_not_pass_its_large_entries(world: World) -> No
 
 
 def test_what_still_waits_is_not_taken_a_second_time(world: World) -> None:
-    """It is sent again when nobody answers in time; a copy would only be in the way. What was lost
+    """It is sent again if no answer comes in time; a copy would only be in the way. What was lost
     with its link is sent again."""
     world.join(1, 2)
     world[1].link(2).large.bytes_max = 20_000_000
@@ -114,7 +114,7 @@ def test_what_still_waits_is_not_taken_a_second_time(world: World) -> None:
 def test_what_is_small_is_not_lost_for_the_sake_of_what_is_not(world: World) -> None:
     world.join(1, 2)
     link = world[1].link(2)
-    link.large.bytes_max = 7_000_000  # 5.25 of which large ones take
+    link.large.bytes_max = 7_000_000  # the large ones take 5.25 of it
     for group in range(11, 21):
         world[1].peers.send(NodeId(2), accept(group, 1))
     assert link.dropped == 8
@@ -129,7 +129,7 @@ def test_what_is_small_is_not_lost_for_the_sake_of_what_is_not(world: World) -> 
 
 
 def test_what_waits_for_a_peer_is_bounded_and_known(world: World) -> None:
-    """Whatever its size is; small messages find room, however much that is large waits."""
+    """In any size; small messages find room, however much large data waits."""
     world.join(1, 2)
     link = world[1].link(2)
     link.large.bytes_max = most = 10_000_000

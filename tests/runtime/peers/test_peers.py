@@ -1,4 +1,4 @@
-"""Links between nodes: who is let in, what arrives, and what a stranger's bytes cost."""
+"""Links between nodes: who is accepted, what arrives, and what a stranger's bytes cost."""
 
 import socket
 import struct
@@ -104,7 +104,7 @@ def other_format() -> bytes:
     ],
 )
 def test_strangers_are_refused_with_a_reason(world: World, data: bytes, reason: str) -> None:
-    """And the one who runs the stranger can read in the log what to correct."""
+    """And the operator of the stranger can read in the log what to correct."""
     if reason == "a malformed greeting":
         data = len(data[4:]).to_bytes(4, "big") + data[4:]
     stranger = world.stranger()
@@ -133,7 +133,7 @@ def test_who_never_greets_is_closed(world: World) -> None:
 
 
 def test_many_strangers_cost_a_bounded_number_of_sockets(world: World) -> None:
-    """They keep no peer out, though they stay: the oldest of them goes."""
+    """They stay connected and still keep no peer out: the oldest of them is closed."""
     world.join(1, 2)
     crowd = [world.stranger() for _ in range(UNGREETED_MAX)]
     newest = world.stranger()
@@ -162,7 +162,7 @@ def test_refusals_are_logged_once_a_second(world: World) -> None:
 
 
 def test_a_newer_connection_replaces_the_older(world: World) -> None:
-    """The peer has restarted, and nobody has told us of the end of its old connection."""
+    """The peer has restarted, and we have not heard of the end of its old connection."""
     old, new = world.stranger(), world.stranger()
     old.sendall(greeting(hello_of(2)))
     world.settle()
@@ -197,7 +197,7 @@ def test_the_end_of_either_direction_is_told(world: World) -> None:
 
 
 def test_a_peer_that_says_nothing_any_more_is_gone(world: World) -> None:
-    """Its machine is off, and no FIN was ever sent: TCP itself would wait a quarter of an hour."""
+    """Its machine is off, and no FIN was sent: TCP itself would wait a quarter of an hour."""
     world.join(1, 2)
     for _ in range(int(SILENT_S) * 2):
         world[2].peers.ping(draining=False)
@@ -212,7 +212,7 @@ def test_a_peer_that_says_nothing_any_more_is_gone(world: World) -> None:
 
 
 def test_a_node_that_was_stopped_itself_does_not_blame_its_peers(world: World) -> None:
-    """SIGSTOP, a suspended machine: all its clocks have run on, and what came is still unread."""
+    """After SIGSTOP or suspend all its clocks have run on, and what arrived is still unread."""
     world.join(1, 2)
     world.pass_seconds(2)
     world[1].clock.advance(int(10 * SILENT_S * SECOND_NS))
@@ -224,7 +224,7 @@ def test_a_node_that_was_stopped_itself_does_not_blame_its_peers(world: World) -
 
 
 def test_messages_arrive_in_order_whatever_their_size(world: World) -> None:
-    """Small ones share a frame, large ones are not copied; both are what was sent."""
+    """Small ones share a frame, large ones are not copied; both arrive as they were sent."""
     world.join(1, 2)
     sizes = [10, 0, 5_000, 100, 3 * PAXOS_FRAME_BYTES, 20_000, 1] + [300_000] * 10
     sent = [accept(slot, size) for slot, size in enumerate(sizes, start=1)]
@@ -242,7 +242,7 @@ def test_messages_arrive_in_order_whatever_their_size(world: World) -> None:
 
 
 def test_what_a_message_holds_outlives_the_frames_that_follow(world: World) -> None:
-    """A small frame lies in a buffer that is used again; an entry is kept until it is applied."""
+    """A small frame is in a reused buffer; an entry is kept until it is applied."""
     world.join(1, 2)
     for slot in range(1, 2_000):
         world[1].peers.send(NodeId(2), accept(slot, 200))
@@ -259,7 +259,7 @@ def test_what_a_message_holds_outlives_the_frames_that_follow(world: World) -> N
 
 
 def test_what_is_sent_to_nobody_is_forgotten(world: World) -> None:
-    """Losing messages is legal: the protocol sends them again."""
+    """Losing messages is allowed: the protocol sends them again."""
     peers = world[1].peers
     peers.send(NodeId(2), accept(1))
     peers.send(NodeId(99), accept(1))
@@ -285,7 +285,7 @@ def test_a_link_that_was_lost_forgets_what_it_held(world: World) -> None:
 
 
 def test_a_full_queue_drops_and_counts(world: World) -> None:
-    """A peer that reads nothing costs a bounded amount of memory, and later gets what is new."""
+    """A peer that reads nothing takes a bounded amount of memory, and later gets what is new."""
     world.join(1, 2)
     link = world[1].link(2)
     assert link.channel is not None
@@ -330,8 +330,8 @@ def test_a_command_goes_over_and_its_outcome_comes_back(world: World, size: int)
 
 @pytest.mark.parametrize("late_ms", [-1_000, 1_500])
 def test_what_a_link_has_held_for_too_long_is_not_carried_out(world: World, late_ms: int) -> None:
-    """F1: a record of a producer without sequences has nothing else to tell that it is late; its
-    client was told so long ago that nobody knows."""
+    """F1: a record of a producer without sequences carries no other sign that it is late. Its
+    client was told long ago that the record's fate is unknown."""
     world.join(1, 2)
     sent_ns = world[1].handler.wall_ns()
     assert world[1].peers.forward(NodeId(2), 5, GROUP, HANDING, (b"x",), 1)
@@ -358,7 +358,7 @@ def test_every_outcome_is_understood(world: World, outcome: Outcome) -> None:
 
 
 def test_messages_and_forwards_keep_their_order(world: World) -> None:
-    """A forward must not overtake the Paxos messages that were sent before it."""
+    """A forward must not overtake Paxos messages that were sent before it."""
     world.join(1, 2)
     order: list[str] = []
     world[2].handler.on_message = lambda _sender, message: order.append(f"m{message.slot}")
@@ -395,7 +395,7 @@ def test_clocks_are_compared(world: World) -> None:
 
 
 def test_a_ping_says_what_time_it_was_for_the_peer(world: World) -> None:
-    """However long it has been under way, it is no earlier for the peer by now."""
+    """However long it was under way, the peer's time is not earlier than that by now."""
     world.join(1, 2)
     world.settle()
     world[2].handler.times.clear()
@@ -440,7 +440,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE.keys())
 def test_nonsense_of_a_peer_ends_its_connection_and_nothing_else(world: World, data: bytes) -> None:
-    """What came before it is good; what comes after it is not looked at; other links stay."""
+    """Messages before it are good, those after it are ignored, and other links stay."""
     world.join(1, 3)
     stranger = world.stranger()
     stranger.sendall(greeting(hello_of(2)))
@@ -537,11 +537,11 @@ async def test_a_lost_link_is_opened_again() -> None:
 
 
 def test_what_a_member_catches_up_from_arrives_whole(world: World) -> None:
-    """And is kept: whoever writes it does so later, in another thread."""
+    """And is kept: another thread writes it later."""
     world.connect(1, 2)
     data = Data(7, GROUP, 3, 40, False, (memoryview(b"a" * 70_000), memoryview(b"b" * 70_000)))
     world[1].peers.catch_up(NodeId(2), data)
-    world[1].peers.catch_up(NodeId(3), data)  # no link: as good as lost on the way
+    world[1].peers.catch_up(NodeId(3), data)  # no link: the same as lost on the way
     world[1].peers.flush()
     handler = world[2].handler
     world.plane.run_until(lambda: handler.catch_ups)
@@ -550,7 +550,7 @@ def test_what_a_member_catches_up_from_arrives_whole(world: World) -> None:
     assert b"".join(got.payload) == b"a" * 70_000 + b"b" * 70_000
 
 
-# -- who there is ---------------------------------------------------------------------------------
+# -- which nodes there are ------------------------------------------------------------------------
 
 
 FOUR = NodeId(4)
@@ -558,7 +558,7 @@ HERE = Address("127.0.0.1", 4444)
 
 
 def test_links_follow_the_registry(world: World) -> None:
-    """A node that was added gets a link and may call; one that was removed is told so and gone."""
+    """An added node gets a link and may connect; a removed one is told so and disconnected."""
     world.nodes[4] = Node(world.plane, 4)
     world.call(4, 1)
     world.plane.run_until(lambda: world[4].handler.refusals, world.flush)
@@ -580,7 +580,7 @@ def test_links_follow_the_registry(world: World) -> None:
 
 
 def test_addresses_of_the_registry_come_first(world: World) -> None:
-    """And those of the configuration stay: a whole cluster may have moved."""
+    """Those of the configuration stay as well: a whole cluster may have moved."""
     world[1].peers.follow({NodeId(2): HERE}, frozenset())
     assert world[1].link(2).addresses == (HERE, NOWHERE)
     assert world[1].link(3).addresses == (NOWHERE,)

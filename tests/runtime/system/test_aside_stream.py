@@ -1,4 +1,4 @@
-"""What is said never waits for where it goes."""
+"""Writing a log line never waits for its destination."""
 
 import io
 import threading
@@ -12,7 +12,7 @@ GIVE_UP_S = 10.0
 
 
 class Hung(io.StringIO):
-    """A file on a disk that hangs, until it does not."""
+    """A file on a disk that hangs until it is released."""
 
     def __init__(self) -> None:
         super().__init__()

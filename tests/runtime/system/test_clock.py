@@ -40,7 +40,7 @@ def test_it_starts_with_what_the_system_says(clock: Clock) -> None:
 
 
 def test_a_stepped_wall_clock_does_not_step_ours(system: FakeSystemClock, clock: Clock) -> None:
-    """NTP or an operator moves the wall clock by an hour: our leases notice next to nothing."""
+    """NTP or an operator moves the wall clock by an hour: our leases hardly notice."""
     before = clock.now()
     system.wall += 3_600 * SECOND_NS
     assert clock.now() == before
@@ -76,7 +76,7 @@ def test_slewing_backwards_never_makes_time_run_backwards(
 def test_a_clock_that_was_not_slewed_for_long_makes_up_for_it(
     system: FakeSystemClock, clock: Clock
 ) -> None:
-    """The loop hung, or the machine slept: the bound is per second, not per call."""
+    """The loop hung, or the machine slept: the limit is per second, not per call."""
     system.wall += 8 * MS
     system.advance(5 * SECOND_NS)
     clock.slew()
@@ -84,7 +84,7 @@ def test_a_clock_that_was_not_slewed_for_long_makes_up_for_it(
 
 
 def test_suspend_counts_as_time(system: FakeSystemClock, clock: Clock) -> None:
-    """CLOCK_BOOTTIME goes on while the machine sleeps, so no lease outlives its expiry unseen."""
+    """CLOCK_BOOTTIME continues while the machine sleeps, so a lease cannot expire unnoticed."""
     before = clock.now()
     system.advance(60 * SECOND_NS)
     after = clock.now()
@@ -100,7 +100,7 @@ def starting(system: FakeSystemClock, others_needed: int = 1) -> Clock:
 
 @pytest.fixture
 def agreed(system: FakeSystemClock) -> Clock:
-    """One of three nodes, whose clocks agreed."""
+    """One of three nodes whose clocks agreed."""
     clock = starting(system)
     for peer in (A, B):
         clock.on_reading(peer, 0, MS)
@@ -109,7 +109,7 @@ def agreed(system: FakeSystemClock) -> Clock:
 
 
 def test_one_bad_peer_is_outvoted(system: FakeSystemClock) -> None:
-    """Two clocks of three agree: the third one's reading is its own problem."""
+    """Two of three clocks agree: the third one's reading is its own problem."""
     clock = starting(system)
     clock.on_reading(A, 0, MS)
     clock.on_reading(B, 3_600 * SECOND_NS, MS)
@@ -118,7 +118,7 @@ def test_one_bad_peer_is_outvoted(system: FakeSystemClock) -> None:
 
 
 def test_two_peers_against_us_cost_us_our_trust(agreed: Clock) -> None:
-    """The middle of three clocks is nearly a margin away: then it is ours that is wrong."""
+    """The median of three clocks is nearly a margin away: then ours is wrong."""
     agreed.on_reading(A, -171 * MS, MS)
     assert agreed.now().trusted, "the other one vouches for us"
     agreed.on_reading(B, -175 * MS, MS)
@@ -164,7 +164,7 @@ def test_trust_begins_when_even_the_worst_case_is_within_four_fifths_of_the_marg
 def test_doubt_begins_when_even_the_best_case_is_not(
     system: FakeSystemClock, off_ms: int, error_ms: int, trusted: bool
 ) -> None:
-    """A reading that took long may prove a fault as well as a quick one."""
+    """A slow reading may prove a fault as well as a quick one."""
     clock = starting(system)
     for peer in (A, B):
         clock.on_reading(peer, 150 * MS, 5 * MS)
@@ -184,7 +184,8 @@ def test_trust_comes_back_with_better_readings(system: FakeSystemClock, agreed: 
 
 
 def test_with_more_nodes_more_have_to_agree_again(system: FakeSystemClock) -> None:
-    """And anew: that one had nothing against us before the others did is no agreement."""
+    """Agreement has to be new: a peer that had no objection before the others objected does not
+    count."""
     clock = starting(system, others_needed=2)
     for peer in (A, B, C):
         clock.on_reading(peer, 0, MS)
@@ -199,14 +200,14 @@ def test_with_more_nodes_more_have_to_agree_again(system: FakeSystemClock) -> No
 
 
 def test_three_clocks_of_which_no_two_agree_are_not_trusted(agreed: Clock) -> None:
-    """The bound is broken, and that ours is between the others does not mend it."""
+    """The bound is violated, and that ours is between the others does not help."""
     agreed.on_reading(A, -500 * MS, MS)
     agreed.on_reading(B, 500 * MS, MS)
     assert not agreed.now().trusted
 
 
 def test_a_clock_known_to_be_wrong_stays_so_when_links_are_lost(agreed: Clock) -> None:
-    """The link says nothing about the time: two masters followed from that (issue 23)."""
+    """A lost link says nothing about the time: two masters were the consequence (issue 23)."""
     for peer in (A, B):
         agreed.on_reading(peer, -10 * SECOND_NS, MS)
     for peer in (A, B):
@@ -248,7 +249,7 @@ def test_slow_readings_together_prove_no_more_than_the_best_of_them(
 
 
 def test_nobody_vouches_for_ever(system: FakeSystemClock, agreed: Clock) -> None:
-    """One that is gone is outvoted by one that is there, and in the end by nobody at all."""
+    """A peer that is gone is outvoted by one that is there, and in the end by none at all."""
     for peer in (A, B):
         agreed.forget(peer)
     live(system, agreed, 29)
@@ -282,7 +283,7 @@ def test_a_peer_that_was_removed_has_no_say_any_more(system: FakeSystemClock) ->
 def test_clocks_that_stood_still_are_doubted_at_a_peers_first_word(
     system: FakeSystemClock, agreed: Clock
 ) -> None:
-    """Whatever the other one has said before: it had not seen it yet."""
+    """Whatever that peer said before: it had not seen the standstill yet."""
     live(system, agreed, 1)
     agreed.on_told(A, agreed.now().wall_ns + 5 * SECOND_NS)
     assert not agreed.now().trusted
@@ -293,7 +294,7 @@ def test_clocks_that_stood_still_are_doubted_at_a_peers_first_word(
 def test_answers_to_what_was_asked_before_it_stood_still_prove_nothing(
     system: FakeSystemClock, agreed: Clock
 ) -> None:
-    """They have waited in the socket, and seem quick."""
+    """They waited in the socket and look quick."""
     live(system, agreed, 1)
     agreed.on_reading(A, 5 * SECOND_NS, MS)
     agreed.on_reading(B, 0, 2 * MS)
@@ -304,8 +305,8 @@ def test_answers_to_what_was_asked_before_it_stood_still_prove_nothing(
 
 
 def test_words_that_waited_while_it_stood_still_do_not_hide_that_it_did(agreed: Clock) -> None:
-    """Peers ask five times a second: the first question that lay in the socket is ahead by little,
-    and the later ones by ever more."""
+    """Peers ask five times a second: the first question in the socket is ahead by little, and later
+    ones by more and more."""
     for ahead_ms in (45, 145, 245):
         assert agreed.trusted
         agreed.on_told(A, agreed.now().wall_ns + ahead_ms * MS)
@@ -320,7 +321,8 @@ def test_an_answer_after_such_a_word_shows_that_it_stood_still(agreed: Clock) ->
 
 
 def test_a_peer_behind_a_slow_link_can_tell_that_it_stood_still(system: FakeSystemClock) -> None:
-    """Its answers prove nothing within the margin; that it is seconds ahead now, they do."""
+    """Its answers cannot prove agreement within the margin, but they do prove that it is seconds
+    ahead now."""
     clock = starting(system)
     clock.on_reading(B, 0, MS)
     clock.on_reading(A, 100 * MS, 300 * MS)
@@ -353,7 +355,7 @@ def test_who_was_right_is_heard_again_at_any_time(system: FakeSystemClock, agree
         assert not agreed.now().trusted
         system.wall += ahead
         system.advance(10 * MS)
-        for peer in (A, B):  # its clock was set right meanwhile
+        for peer in (A, B):  # its clock was corrected meanwhile
             agreed.on_reading(peer, 0, 2 * MS)
         assert agreed.now().trusted
 
@@ -365,7 +367,7 @@ def test_a_peer_that_stood_still_itself_costs_us_nothing(agreed: Clock) -> None:
 
 
 def test_what_a_peer_says_unasked_is_no_proof_that_we_are_right(agreed: Clock) -> None:
-    """It may have been under way for ever so long: it only says how late it is at least."""
+    """It may have been under way for any time: it only gives a lower bound of our lateness."""
     for peer in (A, B):
         agreed.on_reading(peer, 10 * SECOND_NS, MS)
     for peer in (A, B):
@@ -374,11 +376,12 @@ def test_what_a_peer_says_unasked_is_no_proof_that_we_are_right(agreed: Clock) -
     assert not agreed.now().trusted
 
 
-# -- before it has been compared ------------------------------------------------------------------
+# -- before the first comparison ------------------------------------------------------------------
 
 
 def test_a_node_that_has_just_started_asks_a_majority_first(system: FakeSystemClock) -> None:
-    """A wrong clock sees all leases over: before anybody said so, it would take them for hours."""
+    """A wrong clock sees all leases as expired: before a comparison it would take their groups for
+    hours."""
     clock = starting(system, others_needed=2)
     assert "not been compared" in clock.complaint
     assert not clock.now().trusted
@@ -400,7 +403,7 @@ def test_one_that_contradicts_does_not_make_it_trusted(system: FakeSystemClock) 
     assert clock.now().trusted, "now they are two against one"
 
 
-# -- whatever is said -----------------------------------------------------------------------------
+# -- with random readings -------------------------------------------------------------------------
 
 PEERS = (A, B, C, NodeId(5))
 words = st.lists(
@@ -418,8 +421,8 @@ words = st.lists(
 def test_a_clock_that_is_trusted_is_as_good_as_somebody_who_vouches_for_it(
     words: list[tuple[str, NodeId, int, int]], others: int
 ) -> None:
-    """Peers answer with whatever delay on either way. While enough peers have clocks that never
-    jumped, the clock of a node that is trusted anew is within the margin of as many of them."""
+    """Peers answer with any delay in either direction. While enough peers have clocks that never
+    jumped, the clock of a node that regains trust is within the margin of that many of them."""
     system = FakeSystemClock()
     clock = Clock(MARGIN_NS, system, others_needed=others)
     true_ns = dict.fromkeys(PEERS, 0)  # by how much each peer's clock is ahead of ours
@@ -435,7 +438,7 @@ def test_a_clock_that_is_trusted_is_as_good_as_somebody_who_vouches_for_it(
             clock.forget(peer)
         elif what == "wait":
             live(system, clock, 1 + error_ms // 100)
-        elif what == "stop":  # ours, so that all others get ahead
+        elif what == "stop":  # ours falls behind, so that all others get ahead
             true_ns = {node: ahead + error_ms * 10 * MS for node, ahead in true_ns.items()}
         else:
             true_ns[peer] += offset_ms * MS
@@ -448,7 +451,7 @@ def test_a_clock_that_is_trusted_is_as_good_as_somebody_who_vouches_for_it(
 def test_once_all_others_have_contradicted_it_only_a_majority_gives_trust_back(
     words: list[tuple[str, NodeId, int, int]], others: int
 ) -> None:
-    """Lost links, slow answers and time do not."""
+    """Lost links, slow answers and the passing of time do not."""
     system = FakeSystemClock()
     clock = Clock(MARGIN_NS, system, others_needed=others)
     for peer in PEERS:

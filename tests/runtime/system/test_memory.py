@@ -1,4 +1,4 @@
-"""The account of memory, and bounds that fit what the operating system gives."""
+"""The accounting of memory, and limits that fit what the operating system gives."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def config() -> Config:
 
 
 def test_one_thing_may_always_be_there() -> None:
-    """A bound that is smaller than one request must not shut it out for ever."""
+    """A limit below the size of one request must not shut it out for ever."""
     memory = Memory(100, 100)
     room = ClientRoom(memory)
     assert room.begin(1_000)
@@ -44,7 +44,7 @@ def test_an_answer_leaves_room_for_the_next() -> None:
 
 @pytest.mark.parametrize("mib", [256, 512, 1024])
 def test_a_node_of_little_memory_takes_less_in(mib: int) -> None:
-    """All that may be held at once fits beside what the node needs for itself."""
+    """All that it may hold at once fits beside what the node needs for itself."""
     one = config()
     limits = fitted(one, mib * MIB).limits
     held = limits.pending_bytes_per_node + limits.answer_bytes_per_node + limits.tail_bytes
@@ -73,7 +73,7 @@ def test_enough_memory_changes_nothing() -> None:
 def test_the_limit_of_the_control_group_is_found(
     tmp_path: Path, own: str, file: str, text: str, limit: int
 ) -> None:
-    """Of either version, and also that of a group around it."""
+    """Of either version, and also that of an enclosing group."""
     (tmp_path / "own").write_text(own)
     place = tmp_path / "cgroup" / file
     place.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Work that waits for the disk: done in order, elsewhere; what comes of it is taken on the loop."""
+"""Work that waits for the disk: done in order in another thread; the loop takes the results."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""A whole node takes checkpoints while it works, and starts again from them."""
+"""A whole node takes checkpoints while it works, and restarts from them."""
 
 import itertools
 import threading
@@ -30,7 +30,7 @@ UID = 7
 
 
 def append(node: Node, count: int, first: int = 0, *, uid: int = UID, pad: int = 0) -> None:
-    """So many batches of an idempotent producer, one after the other."""
+    """That many batches of an idempotent producer, one after the other."""
     run_until(node, lambda: node.engine.acting(GROUP))
     for number in range(first, first + count):
         one = batch(f"value {number}", pid=5, seq=number, pad=pad)
@@ -38,7 +38,7 @@ def append(node: Node, count: int, first: int = 0, *, uid: int = UID, pad: int =
 
 
 def submit(node: Node, command: tuple[Buffer, ...]) -> None:
-    """As a client does it: again where it was not carried out, for a lease may lapse on a busy
+    """As a client does: again if it was not carried out, because a lease may expire on a busy
     machine."""
     outcome: Outcome = NotDone(FailureReason.NOT_MASTER)
     while isinstance(outcome, NotDone) and outcome.why is FailureReason.NOT_MASTER:
@@ -55,7 +55,7 @@ def outcome_of(node: Node, command: tuple[Buffer, ...]) -> Outcome:
 
 
 def state_of(node: Node) -> dict[int, list[bytes]]:
-    """What entries have made, but for the lease, as a checkpoint would write it down now."""
+    """The state that entries have made, without the lease, as a checkpoint would write it now."""
     return {
         group: [
             bytes(chunk.body)
@@ -67,7 +67,7 @@ def state_of(node: Node) -> dict[int, list[bytes]]:
 
 
 def values(node: Node, start: int = 0, *, uid: int = UID) -> list[str]:
-    """Everything in the partition, by reading it."""
+    """All values in the partition, read from it."""
     state, budget = node.machines[GROUP].partitions[uid], 100_000_000
     found: list[tuple[int, str]] = []
     while start + len(found) < state.next_offset:
@@ -84,7 +84,7 @@ def checkpoint_files(tmp_path: Path) -> list[str]:
 
 
 def test_a_start_from_checkpoints_is_where_the_node_was(tmp_path: Path) -> None:
-    """And reads no more of the log than they leave to be read."""
+    """And it reads no more of the log than the checkpoints leave to be read."""
     with one_node(tmp_path, *OFTEN) as node:
         append(node, 300)
         run_until(
@@ -127,8 +127,8 @@ def test_damaged_checkpoints_cost_time_only(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_says_nothing_that_a_crash_takes_back(tmp_path: Path) -> None:
-    """What is in the log's memory only has a place there that a crash gives to somebody else: an
-    index that named it would read another batch, as whole as its own."""
+    """The position of unsynced data may belong to another batch after a crash: an index that kept
+    it would read that batch, which is intact as well."""
     with one_node(tmp_path) as node:
         append(node, 1)
         run_until(node, lambda: node.wal.reached == node.wal.end and not node.writer.busy)
@@ -136,7 +136,7 @@ def test_a_checkpoint_says_nothing_that_a_crash_takes_back(tmp_path: Path) -> No
         written = checkpointing.statistics.written
         promise = PromiseRecord(GROUP, Ballot(1 << 40, NodeId(1)))
         node.wal.stage(promise)
-        node.writer.busy = True  # as if it had something else to write
+        node.writer.busy = True  # as if it wrote something else
         checkpointing.soon(GROUP)
         for _ in range(100):
             checkpointing.tick(now.boot_ns)
@@ -163,7 +163,8 @@ PAD = 60_000
 
 
 def test_the_log_is_no_longer_than_it_should_be(tmp_path: Path) -> None:
-    """Data moves out of it, its segments go, and all is read as before; after a start, too."""
+    """Data moves out of it, its segments are retired, and all reads work as before; after a start,
+    too."""
     with one_node(tmp_path, *SMALL) as node:
         append(node, 500, pad=PAD)
         run_until(node, lambda: node.wal.kept().start > 10 and len(node.wal.kept()) <= 10)
@@ -186,7 +187,7 @@ def test_what_is_deleted_goes_from_the_cold_store_as_well(tmp_path: Path) -> Non
         append(node, 300, pad=PAD)
         run_until(node, lambda: node.cold.start(UID) == 0 and len(node.wal.kept()) <= 10)
         submit(node, delete_records(UID, 290))
-        append(node, 200, 300, pad=PAD)  # the first batch behind the log start begins a new file
+        append(node, 200, 300, pad=PAD)  # the first batch after the log start begins a new file
         run_until(node, lambda: len(node.wal.kept()) <= 10)
         assert values(node, 290) == [f"value {number}" for number in range(290, 500)]
     with one_node(tmp_path, *SMALL) as node:
@@ -196,7 +197,7 @@ def test_what_is_deleted_goes_from_the_cold_store_as_well(tmp_path: Path) -> Non
 
 
 def test_a_group_that_was_left_keeps_nothing_of_the_log(tmp_path: Path) -> None:
-    """Its promises are known for ever, and it has no checkpoint."""
+    """Its promises stay known for ever, although it has no checkpoint."""
     left = GroupId(9)
     with one_node(tmp_path, *SMALL) as node:
         node.wal.stage(PromiseRecord(left, Ballot(1, NodeId(2))))
@@ -207,8 +208,8 @@ def test_a_group_that_was_left_keeps_nothing_of_the_log(tmp_path: Path) -> None:
 
 
 def test_no_segment_goes_that_a_batch_is_still_read_from(tmp_path: Path) -> None:
-    """An entry may be applied long after it was written, when all that had been applied by then had
-    left its segment: its group had no majority meanwhile."""
+    """An entry may be applied long after it was written, when everything applied before has left
+    its segment: its group had no majority meanwhile."""
     with one_node(tmp_path, *SMALL) as node:
         tiering = node.upkeep.tiering
         tiering.held.add(GROUP)
@@ -228,7 +229,7 @@ def test_no_segment_goes_that_a_batch_is_still_read_from(tmp_path: Path) -> None
 
 
 class _Letters:
-    """Links on which everything is written down."""
+    """Links that record everything."""
 
     def __init__(self) -> None:
         self.sent: list[Message] = []
@@ -241,8 +242,8 @@ class _Letters:
 
 
 def held_back(node: Node, count: int, partitions: int, pad: int) -> None:
-    """Batches of partitions that take turns in the log, and nothing of them settled so far: what
-    comes now is one pass over all of it."""
+    """Batches of partitions that alternate in the log, none of them tiered so far: what follows is
+    one pass over all of them."""
     node.upkeep.tiering.held.add(GROUP)
     run_until(node, lambda: node.engine.acting(GROUP))
     for number in range(count):
@@ -254,7 +255,7 @@ def held_back(node: Node, count: int, partitions: int, pad: int) -> None:
 
 @contextmanager
 def bytes_read(node: Node) -> Iterator[list[int]]:
-    """Sizes of what is read from the log meanwhile."""
+    """Sizes of the reads from the log meanwhile."""
     sizes: list[int] = []
     read_span = node.wal.read_span
 
@@ -294,8 +295,8 @@ def test_partitions_leave_the_log_side_by_side(tmp_path: Path) -> None:
 
 
 def test_batches_far_from_each_other_are_read_one_by_one(tmp_path: Path) -> None:
-    """Where partitions are too many for steps, and where one group is settled by itself: large
-    pieces would be read again and again, for a batch each."""
+    """With too many partitions for steps, and when one group is tiered alone: large pieces would be
+    read again and again, for one batch each."""
     partitions = STEPPED_MAX + 10
     with one_node(tmp_path, *SMALL) as node:
         tiering = node.upkeep.tiering
@@ -316,7 +317,7 @@ def test_batches_far_from_each_other_are_read_one_by_one(tmp_path: Path) -> None
 
 
 def test_one_group_is_settled_without_the_others_pieces(tmp_path: Path) -> None:
-    """Though there are few partitions: only steps of a pass share what is read."""
+    """Even with few partitions: only the steps of a pass share their reads."""
     with one_node(tmp_path, *SMALL) as node:
         held_back(node, 50, 20, PAD // 10)
         before = node.upkeep.tiering.statistics.bytes_tiered
@@ -330,7 +331,7 @@ def test_one_group_is_settled_without_the_others_pieces(tmp_path: Path) -> None:
 def test_what_is_missing_here_is_not_served_and_is_asked_for_until_it_is_here(
     tmp_path: Path,
 ) -> None:
-    """The end of a partition's cold data is gone, and the log has let go of it."""
+    """The end of a partition's cold data is gone, and the log no longer has it."""
     with one_node(tmp_path, *SMALL) as node:
         append(node, 300, pad=PAD)
         run_until(node, lambda: len(node.wal.kept()) <= 10 and not node.upkeep.busy)
@@ -356,8 +357,8 @@ def test_what_is_missing_here_is_not_served_and_is_asked_for_until_it_is_here(
 
 
 def test_what_a_peer_has_sent_meanwhile_is_not_settled_once_more(tmp_path: Path) -> None:
-    """A transfer was given up, for the log has caught up by itself: its last data is still on its
-    way to the cold store when the same offsets are to be settled."""
+    """A transfer was given up, because the log has caught up by itself. Its last data is still on
+    its way to the cold store when the same offsets are to be tiered."""
     with one_node(tmp_path, *SMALL) as node:
         append(node, 20, pad=PAD)
         plan = node.machines[GROUP].partitions[UID].read_plan(0, 12)
@@ -368,7 +369,7 @@ def test_what_a_peer_has_sent_meanwhile_is_not_settled_once_more(tmp_path: Path)
         mover.submit(goes_on.wait, lambda _: None)
         mover.submit(lambda: node.cold.append(UID, sent), lambda _: None)
         node.upkeep.tiering.tier_all(GROUP, lambda: None)
-        run_until(node, lambda: mover.jobs > 2)  # settling is behind it
+        run_until(node, lambda: mover.jobs > 2)  # tiering comes after it
         goes_on.set()
         run_until(node, lambda: node.cold.end(UID) == 20)
         node.upkeep.tiering.release(GROUP)

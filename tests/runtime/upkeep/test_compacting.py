@@ -1,4 +1,4 @@
-"""The thread that compacts, over real cold files: what is left of them, and when it gives way."""
+"""The thread that compacts, over real cold files: what is left of them, and when it pauses."""
 
 import io
 import threading
@@ -24,7 +24,7 @@ UID = 7
 
 @attrs.define(slots=False)
 class World:
-    """One partition, as its producers see it, and as it lies in the cold store."""
+    """One partition, as its producers see it, and as it is in the cold store."""
 
     disk: MemoryDisk = attrs.field(factory=MemoryDisk)
     written: list[Record] = attrs.field(factory=list)
@@ -130,7 +130,7 @@ def test_little_memory_means_many_rounds() -> None:
 
 
 def test_lives_of_a_partition() -> None:
-    """Whatever is appended, dropped as too old, killed and begun again in between."""
+    """With appends, retention, kills and restarts in any order."""
     for seed in range(8):
         dice = Random(seed)
         world = World(keys_max=dice.choice([9, 1_000, 1_000]))

@@ -1,4 +1,4 @@
-"""A whole node keeps `max.compaction.lag.ms`, on a quiet and small topic as well."""
+"""A whole node keeps to `max.compaction.lag.ms`, also for a quiet and small topic."""
 
 import time
 from pathlib import Path
@@ -40,7 +40,7 @@ def produce(node: Node, age_ms: int, *keys: bytes) -> None:
 
 
 def settle(node: Node) -> None:
-    """Have what is in the log moved into the partition's file, as when the log is full."""
+    """Tier what is in the log to the partition's file, as happens when the log is full."""
     topic = node.registry.topic("t")
     assert topic is not None
     uid, group = topic.partitions[0]
@@ -64,8 +64,8 @@ def left(node: Node) -> list[tuple[int, bytes | None]]:
 
 
 def test_what_waits_for_too_long_is_compacted_wherever_it_lies(tmp_path: Path) -> None:
-    """Seen: of ten keys written five times each, all fifty records were there for good: they were
-    in the log, then in a file that was never full."""
+    """A bug: of ten keys written five times each, all fifty records stayed for good, first in the
+    log, then in a file that was never full."""
     with one_node(tmp_path, "storage.compact_check_ms=20", groups=1) as node:
         ready(node, {"max.compaction.lag.ms": str(HOUR_MS)})
         for age_ms in (HOUR_MS + 5_000, HOUR_MS + 4_000, 3_000):
@@ -98,7 +98,7 @@ def test_what_may_wait_does(tmp_path: Path, limit: dict[str, str]) -> None:
 
 
 def test_what_is_too_young_is_not_taken_along(tmp_path: Path) -> None:
-    """`min.compaction.lag.ms`: it stays, and the older ones do not wait for it."""
+    """`min.compaction.lag.ms`: young records stay, and the older ones do not wait for them."""
     with one_node(tmp_path, "storage.compact_check_ms=20", groups=1) as node:
         limits = {"max.compaction.lag.ms": str(HOUR_MS), "min.compaction.lag.ms": str(HOUR_MS // 2)}
         ready(node, limits)

@@ -1,4 +1,4 @@
-"""Batches that lie in known damage leave the log early, until none is read from there any more."""
+"""Batches in known damage leave the log early, until none is read from there any more."""
 
 from types import SimpleNamespace
 from typing import Any, Final, cast
@@ -22,7 +22,7 @@ def index(*positions: int) -> BatchIndex:
 
 
 class World:
-    """Two groups of a partition each, and what is asked of the tiering."""
+    """Two groups of one partition each, and the requests to tiering."""
 
     def __init__(self, **indexes: BatchIndex) -> None:
         self.damage: set[tuple[int, int]] = set()
@@ -76,7 +76,7 @@ def test_what_is_learned_again_by_its_slot_stays_in_the_log() -> None:
 
 
 def test_much_damage_takes_many_ticks() -> None:
-    """The loop has other things to do; the last place is found all the same."""
+    """The loop has other things to do; the last place is still found."""
     world = World(a=index(1000), b=index(10**9))
     world.damage |= {(start, start + 1) for start in range(2000, 2000 + LOOKS_PER_TICK)}
     world.damage.add((10**9, 10**9 + 1))

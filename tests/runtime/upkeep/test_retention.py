@@ -1,4 +1,4 @@
-"""A whole node deletes what is too old by its topic's settings, and tells what it keeps."""
+"""A whole node deletes what is too old by its topic's settings, and reports what it keeps."""
 
 import time
 from pathlib import Path
@@ -16,7 +16,7 @@ HOUR_MS = 3_600_000
 
 
 def produced(node: Node, topic: str, *ages_ms: int) -> None:
-    """A batch for each age."""
+    """One batch for each age."""
     known = node.registry.topic(topic)
     assert known is not None
     uid, group = known.partitions[0]

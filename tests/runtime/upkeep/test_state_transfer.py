@@ -1,4 +1,4 @@
-"""A peer's state is taken over in the middle of a round, whatever else that round has brought."""
+"""A peer's state is installed in the middle of a round, whatever else that round has brought."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ class Late:
         return self.net[3]
 
     def tell(self, count: int) -> None:
-        """A frame of the master's, with the next entries; the round does not end."""
+        """One of the master's frames with the next entries; the round does not end."""
         at = self.late.replica.learner.applied
         slots = range(at + 1, at + 1 + count)
         entries = tuple(self.master.wal.read_entry(GROUP, Slot(slot)) for slot in slots)
@@ -50,8 +50,8 @@ class Late:
 
 @pytest.mark.parametrize("told", [0, 1, 5])
 def test_what_the_same_round_has_brought_is_applied_first(told: int) -> None:
-    """The replica knows of entries that its machine has not been given: it fell over that before,
-    and the node ended."""
+    """The replica knew of entries that its machine had not been given: this used to crash the
+    node."""
     one = Late()
     before = one.late.ledger.applied
     if told:
