@@ -10,8 +10,8 @@ OPERATIONS: Final = ("list", "open", "write", "fdatasync", "truncate", "rename",
 
 
 class _Script:
-    """Answers that are counted up like a binary number from one run to the next; where that would
-    take too long, and there are `samples`, so many of them by chance."""
+    """Answers that count up like a binary number from one run to the next. Where that would take
+    too long and there are `samples`, that many random answers."""
 
     def __init__(self, samples: int | None) -> None:
         self.answers: list[bool] = []
@@ -26,7 +26,7 @@ class _Script:
         return self.answers[self._at - 1]
 
     def next(self) -> bool:
-        """Go over to the next run; False after the last one."""
+        """Move on to the next run; False after the last one."""
         assert self._at <= len(self.answers)
         if self._samples is not None and len(self.answers) > self._samples.bit_length():
             self._samples -= 1
@@ -50,9 +50,9 @@ def every_crash(
     *,
     samples: int | None = None,
 ) -> Iterator[tuple[str, MemoryDisk]]:
-    """The disks that a power cut before each operation of `work`, and after the last one, can leave
-    behind: each subset of un-synced sectors, and each beginning of the changes of names; or some
-    `samples` of them, where there are more."""
+    """The disks that a power cut before each operation of `work`, and after the last one, can
+    leave: with each subset of unsynced sectors, and each prefix of the changes of names; or
+    `samples` of them, if there are more."""
     for operation in OPERATIONS:
         for after in range(1000):
             script, stopped = _Script(samples), True

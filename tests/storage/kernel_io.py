@@ -1,5 +1,5 @@
-"""Whether this machine knows asynchronous direct writes, asked without the code that makes them: so
-that a test is skipped for the machine's sake only, never for a bug of ours."""
+"""Whether this machine supports asynchronous direct writes, found without the product's code: so a
+test is skipped only because of the machine, never because of a bug of ours."""
 
 import ctypes
 import os
@@ -10,11 +10,11 @@ import pytest
 IO_URING_SETUP = 425
 PARAMETERS_BYTES = 120
 FILE_SYSTEMS = ("ext4", "xfs")
-"""That carry such writes out, and later; others may do or refuse."""
+"""File systems that carry out such writes in the background; others may do so or refuse."""
 
 
 def skip_without_kernel_writes(directory: Path) -> None:
-    """Skip the test that runs if files of `directory` cannot be written to in that way."""
+    """Skip the running test if files of `directory` cannot be written to in that way."""
     reason = refusal_of_kernel_writes(directory)
     if reason is not None:
         pytest.skip(f"asynchronous direct writes are refused here: {reason}")
@@ -42,7 +42,7 @@ def refusal_of_kernel_writes(directory: Path) -> str | None:
 
 
 def _file_system(directory: Path) -> str:
-    """Its kind, of the mount that `directory` is on (proc_pid_mountinfo(5))."""
+    """The type of the mount that `directory` is on (proc_pid_mountinfo(5))."""
     device = os.stat(directory).st_dev
     name = f"{os.major(device)}:{os.minor(device)}"
     for line in Path("/proc/self/mountinfo").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""Making logs for tests: legal records by chance, and what a restart must find, in plain words."""
+"""Logs for tests: random legal records, and a plain description of what a restart must find."""
 
 from collections.abc import Iterable, Iterator
 from random import Random
@@ -27,7 +27,7 @@ def start(disk: Disk, config: WalConfig = SMALL) -> tuple[Wal, Recovered]:
 def start_from(
     disk: Disk, config: WalConfig = SMALL
 ) -> tuple[Wal, Recovered, CheckpointFiles, dict[GroupId, Checkpoint]]:
-    """As a node boots: from its checkpoints, and what of the log they need."""
+    """As a node boots: from its checkpoints, and the part of the log that they need."""
     identity = boot(disk, CLUSTER, NODE)
     files = CheckpointFiles(disk, identity)
     found = {group: files.load(group) for group in files.groups()}
@@ -38,7 +38,7 @@ def start_from(
 
 
 def sync(wal: Wal) -> None:
-    """What loop, writer and loop again do with everything staged."""
+    """Loop, writer and loop again, with everything that is staged."""
     batch_ = wal.take()
     if batch_ is not None:
         wal.write(batch_)
@@ -73,12 +73,12 @@ class GroupImage:
     floor: Ballot = BALLOT_ZERO
     applied: int = 0
     proven: int = 0
-    """Up to here slots are known to be chosen; without damage that is what is applied."""
+    """Slots up to here are known to be chosen; without damage this equals what is applied."""
     votes: dict[int, tuple[Ballot, bytes]] = attrs.Factory(dict)
     learned: dict[int, bytes] = attrs.Factory(dict)
     entries: dict[int, bytes] = attrs.Factory(dict)
     all_votes: dict[int, tuple[Ballot, bytes]] = attrs.field(factory=dict, eq=False)
-    """Of the truth: those of applied slots, too."""
+    """All votes ever, including those for applied slots."""
 
     def visible(self) -> "GroupImage":
         open_votes = {slot: vote for slot, vote in self.votes.items() if slot > self.applied}
@@ -131,7 +131,7 @@ def images(records: Iterable[Record | Skip]) -> list[Image]:
 
 
 def image_of(wal: Wal, recovered: Recovered) -> Image:
-    """What this restart did find, every entry read back one by one."""
+    """What this restart found, with every entry read back."""
     found: Image = {}
     for number, group in recovered.groups.items():
         image = GroupImage(group.promised, group.voting, group.floor, group.applied, group.proven)
@@ -155,17 +155,18 @@ def entries_of(wal: Wal, group: GroupId) -> dict[int, bytes]:
 
 
 def concerned(recovered: Recovered, groups: Iterable[int]) -> set[int]:
-    """The groups that may have lost something to the damage a restart has found."""
+    """The groups that may have lost something by the damage that a restart has found."""
     if recovered.unattributed:
         return set(groups)
     return {hole.group for hole in recovered.damage if hole.group is not None}
 
 
 def is_salvaged(found: Image, hit: set[int], truth: Image) -> bool:
-    """Whether `found` is `truth` but for groups that were hit; and of these nothing is wrong.
+    """Whether `found` equals `truth` except for damaged groups, and nothing about these is wrong.
 
-    They may lack entries. They may vote only if they know all that they are bound by: what was
-    promised, and each vote for a slot that is not known to be chosen. Nobody else lacks anything.
+    Damaged groups may lack entries. They may vote only if they know everything that binds them:
+    their promises, and each vote for a slot that is not known to be chosen. No other group lacks
+    anything.
     """
     if {number: one for number, one in found.items() if number not in hit} != {
         number: one for number, one in truth.items() if number not in hit
@@ -203,7 +204,7 @@ class Author:
         self._rounds = dict.fromkeys(range(groups), 0)
         self._applied = dict.fromkeys(range(groups), 0)
         self._chosen: dict[tuple[int, int], bytes] = {}
-        """What was learned: it is chosen, so it is the same each time."""
+        """Chosen entries that were learned: the same each time."""
 
     def record(self) -> Record:
         dice = self._dice
@@ -221,11 +222,11 @@ class Author:
         if kind == "learned":
             data = self._chosen.setdefault((group, slot), data)
             return learned(slot, data, group=group, applied=applied)
-        data = self._chosen.get((group, slot), data)  # no other value is voted for after that
+        data = self._chosen.get((group, slot), data)  # after that nobody votes for another value
         return accept(slot, data, group=group, round_=self._rounds[group], applied=applied)
 
     def note(self, record: Record) -> None:
-        """Apply a slot now and then: the next one, if it is recorded."""
+        """Apply a slot now and then: the next one, if it has a record."""
         if isinstance(record, AcceptRecord | LearnedRecord):
             number = record.group
             if record.slot == self._applied[number] + 1 and self._dice.random() < 0.8:
@@ -238,7 +239,7 @@ class Author:
         self._applied[group] = slot
 
     def resume(self, image: Image) -> None:
-        """Go on from what a restart has found."""
+        """Continue from what a restart has found."""
         for number in self._rounds:
             group = image.get(number, GroupImage())
             self._rounds[number] = group.promised.round
@@ -252,7 +253,7 @@ class Author:
 
 
 def differences(image: Image, expected: Image) -> str:
-    """Where two images differ, in few words."""
+    """The differences of two images, in short."""
     words = []
     for number in sorted(image.keys() | expected.keys()):
         one = attrs.asdict(image.get(number, GroupImage()), recurse=False)

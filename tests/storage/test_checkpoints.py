@@ -1,4 +1,5 @@
-"""Checkpoints: whatever is cut, flipped or lost, the newest intact one is found, or it is said."""
+"""Checkpoints: whatever is cut, flipped or lost, the newest intact one is found, or the loss is
+reported."""
 
 import errno
 from pathlib import Path
@@ -66,9 +67,9 @@ def state(generation: int) -> list[bytes]:
 def test_who_reads_while_a_generation_is_replaced_looks_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The event loop asks what the log has to keep while a thread saves, and a peer's question is
-    answered while the group is let go: a file that is gone by then is no failed disk (seen once in
-    CI: the node ended)."""
+    """The event loop asks which part of the log must stay while a thread saves, and a peer's
+    question is answered while the group is dropped. A file that is gone by then is no failed disk
+    (seen once in CI: the node ended)."""
     disk = saved(2)
     files = CheckpointFiles(disk, OWNER)
     opened, going = disk.open, [lambda: files.save(GROUP, Slot(300), 33, state(3))]
@@ -102,7 +103,7 @@ def test_what_is_being_removed_is_opened_by_nobody(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_crash_at_any_step_leaves_the_old_ones_or_the_new_one() -> None:
-    """Before and after each operation, with each subset of sectors that were not synced."""
+    """Before and after each operation, with each subset of the unsynced sectors."""
     tried, found_new = 0, 0
     for generations in range(4):
         for where, disk in every_crash(
@@ -123,7 +124,7 @@ def test_a_crash_at_any_step_leaves_the_old_ones_or_the_new_one() -> None:
             assert list(found.chunks) == state(expected[2]), where
             if generations > 1:
                 assert files.needs(GROUP) is not None, f"{where}: two of them at any moment"
-            files.save(GROUP, Slot(100), 8, state(4))  # and it goes on
+            files.save(GROUP, Slot(100), 8, state(4))  # and it continues
             assert len(files.files()) <= 2
             assert not any(name.endswith("tmp") for name in disk.names())
     assert found_new > 20
@@ -200,7 +201,7 @@ def test_the_checkpoint_of_another_node_or_version_is_refused() -> None:
 
 
 def test_the_bytes_of_a_checkpoint_do_not_change() -> None:
-    """The golden file was written by the first version, and is read for ever."""
+    """The golden file was written by the first version and must stay readable for ever."""
     disk = MemoryDisk()
     files = CheckpointFiles(disk, Identity("golden", NodeId(2), Incarnation(3)))
     files.save(GroupId(4), Slot(5), 6, [b"chunk", b"", bytes(range(256))])
@@ -208,11 +209,11 @@ def test_the_bytes_of_a_checkpoint_do_not_change() -> None:
     assert disk.content(name) == bytes.fromhex(GOLDEN.read_text())
 
 
-# ---- with the log -------------------------------------------------------------------------------
+# ---- together with the log -----------------------------------------------------------------------
 
 
 def test_a_crash_at_any_step_of_retiring_loses_nothing_that_is_needed() -> None:
-    """Of a start, a checkpoint, retiring what it allows, and using the files again."""
+    """A start, a checkpoint, retiring segments, and reusing the files."""
 
     def lives_on(disk: MemoryDisk) -> None:
         wal, _, files, _ = start_from(disk)
@@ -248,7 +249,7 @@ def test_a_crash_at_any_step_of_retiring_loses_nothing_that_is_needed() -> None:
 
 
 def lived() -> MemoryDisk:
-    """A log of which two checkpoints have let the oldest segments go."""
+    """A log whose oldest segments were retired after two checkpoints."""
     disk = MemoryDisk()
     wal, _, files, _ = start_from(disk)
     for slot in range(1, 101):
@@ -267,8 +268,8 @@ def lived() -> MemoryDisk:
 
 
 def test_what_the_log_has_to_keep_is_known_without_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked on the event loop, which touches no file: also when what was loaded at the start
-    has become the older of two."""
+    """The event loop asks for it, and must touch no file: also when the checkpoint that was loaded
+    at the start has become the older of two."""
     disk = MemoryDisk()
     CheckpointFiles(disk, OWNER).save(GROUP, Slot(10), 3, [b"one"])
     files = CheckpointFiles(disk, OWNER)
@@ -308,7 +309,8 @@ def test_damage_of_the_newest_checkpoint_costs_reading_more_of_the_log() -> None
 
 
 def test_without_any_checkpoint_left_the_group_stops_voting_and_says_so() -> None:
-    """The log alone begins in the middle: nothing of it can be applied, and nobody relies on it."""
+    """The log alone begins in the middle: nothing of it can be applied, and nobody may rely on
+    it."""
     disk = lived()
     for name in CheckpointFiles(disk, OWNER).files():
         disk.corrupt(name, 140, 4)
@@ -342,7 +344,7 @@ def test_a_state_from_a_peer_outlives_restarts_with_whatever_gap() -> None:
     group = recovered.groups[GROUP]
     assert (group.base, group.applied, sorted(group.votes)) == (far, far, [far + 1])
     disk.kill()
-    disk.corrupt(files.files()[-1], 140, 4)  # back to the state before, which leads nowhere
+    disk.corrupt(files.files()[-1], 140, 4)  # back to the older state, which leads nowhere
     _, recovered, _, _ = start_from(disk)
     group = recovered.groups[GROUP]
     assert (group.base, group.applied, group.founded, group.proven) == (70, 70, False, far)
@@ -374,7 +376,7 @@ def test_a_group_that_is_left_keeps_its_promises_and_nothing_else() -> None:
 
 
 def test_a_damaged_head_of_an_old_segment_costs_nothing_but_time() -> None:
-    """Each byte behind the header of each segment that a restart does not read."""
+    """Each byte after the header of each segment that a restart does not read."""
     whole = lived()
     _, recovered, _, _ = start_from(whole.clone())
     seen = set()

@@ -1,4 +1,5 @@
-"""Whose directory it is: boots are counted durably, and nothing of another's is ever used."""
+"""The owner of a directory: boots are counted durably, and another node's directory is never
+used."""
 
 import errno
 from itertools import product
@@ -57,7 +58,7 @@ def test_a_directory_of_someone_else_is_refused(cluster: str, node: int) -> None
 
 
 def written_by(version: int) -> MemoryDisk:
-    """A directory as a program with this format has left it."""
+    """A directory as left by a program with this format."""
     disk = MemoryDisk()
     boot(disk, "c", NODE)
     text = disk.content(IDENTITY_NAME).partition(b"crc32c")[0]
@@ -77,8 +78,8 @@ def test_a_later_format_is_refused() -> None:
 def test_an_earlier_format_is_read_and_the_program_that_wrote_it_is_shut_out_at_once(
     version: int,
 ) -> None:
-    """What the first batch under the new rules does, the old ones would not: the directory says so
-    before the node says anything."""
+    """The new rules allow a batch that the old ones do not: so the directory shows the new format
+    before the node sends anything."""
     disk = written_by(version)
     assert boot(disk, "c", NODE).incarnation == 2
     for name in (IDENTITY_NAME, IDENTITY_COPY_NAME):
@@ -98,7 +99,7 @@ def test_a_boot_may_stop_between_two_formats(renames: int, incarnation: int) -> 
 
 
 def test_every_flipped_bit_and_every_truncation_of_one_file_is_mended() -> None:
-    """The other one says the same; the boot writes both anew."""
+    """The other file has the same contents; the boot writes both anew."""
     disk = MemoryDisk()
     boot(disk, "c", NODE)
     for name in (IDENTITY_NAME, IDENTITY_COPY_NAME):
@@ -125,7 +126,7 @@ def test_damage_to_both_files_is_refused() -> None:
 
 
 def test_the_clock_takes_the_incarnation_past_what_the_directory_remembers() -> None:
-    """A directory that was rolled back must not repeat what its lost future has used."""
+    """A directory that was rolled back must not repeat incarnations of its lost future."""
     disk = MemoryDisk()
     boot(disk, "c", NODE, first=1_000)
     old = disk.clone()
@@ -143,7 +144,7 @@ def test_a_log_without_an_identity_is_refused() -> None:
 
 
 def test_a_boot_that_fails_or_crashes_anywhere_never_repeats_an_incarnation() -> None:
-    """Whatever step the machine stops at, the next successful boot is above every earlier one."""
+    """Wherever the machine stops, the next successful boot is above every earlier one."""
     disk = MemoryDisk()
     highest = boot(disk, "c", NODE).incarnation
     for keep in (True, False):

@@ -1,4 +1,4 @@
-"""What an operator is told of a stopped node's directory is what a restart would find."""
+"""What an operator sees of a stopped node's directory is what a restart would find."""
 
 from collections.abc import Callable
 from random import Random
@@ -125,7 +125,7 @@ def test_two_identities_that_are_both_damaged_are_refused() -> None:
 
 
 def test_it_tells_what_a_restart_finds_whatever_was_flipped() -> None:
-    """Of a hundred damaged directories: a problem wherever the restart finds damage."""
+    """In a hundred damaged directories: it reports a problem wherever the restart finds damage."""
     dice = Random(4)
     disk = MemoryDisk()
     wal, _ = start(disk)

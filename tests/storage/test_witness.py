@@ -1,4 +1,4 @@
-"""Small files beside the log: what was witnessed of others, an operator's order, evidence."""
+"""Small files beside the log: what was witnessed of peers, an operator's order, evidence."""
 
 from pathlib import Path
 

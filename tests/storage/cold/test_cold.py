@@ -1,4 +1,4 @@
-"""Cold data: what was appended is read, or damage is told; and a peer's data mends it."""
+"""Cold data: appended data is read back, or damage is reported; a peer's data repairs it."""
 
 import errno
 import threading
@@ -32,7 +32,7 @@ LONG = 1 << 20
 OWNER = Identity("cluster", NodeId(7), Incarnation(1))
 GOLDEN = Path(__file__).parent / "golden" / "cold-1.hex"
 STEP = 3
-"""Offsets of a batch."""
+"""Offsets per batch."""
 
 
 @pytest.fixture(params=["real", "memory"])
@@ -45,7 +45,7 @@ def content(base: int, size: int) -> bytes:
 
 
 def made(start: int, end: int, size: int = 100) -> list[Written]:
-    """The batches of these offsets: the same ones on every node."""
+    """The batches of these offsets: the same on every node."""
     return [
         (base, base + STEP, 10 * base, (content(base, size)[:5], content(base, size)[5:]))
         for base in range(start, end, STEP)
@@ -53,7 +53,7 @@ def made(start: int, end: int, size: int = 100) -> list[Written]:
 
 
 def everything(store: ColdStore, uid: int = 1, offset: int | None = None) -> dict[int, bytes]:
-    """All batches from an offset on, by as many reads as it takes."""
+    """All batches from an offset on, with as many reads as necessary."""
     found: dict[int, bytes] = {}
     at = store.start(uid) if offset is None else offset
     while at is not None and (batches := store.batches(uid, at, 1000)):
@@ -150,7 +150,7 @@ def test_files_below_an_offset_go_and_whoever_reads_them_keeps_his_bytes(disk: D
 
 
 def test_compacted_offsets_are_told_from_lost_ones(disk: Disk) -> None:
-    """The first ones are skipped by whoever reads; nobody may do that with the others."""
+    """Readers skip compacted offsets; lost ones must not be skipped."""
     store = ColdStore(disk, OWNER)
     store.append(1, made(0, 6000), segment_bytes=50_000)
     parts = store.segments(1)
@@ -297,8 +297,8 @@ def test_a_full_disk_is_a_pause() -> None:
 
 
 def test_every_flipped_bit_is_found_and_mended_with_a_peers_data() -> None:
-    """In the header, in blocks and in the seal, of a full file and of the last one; but what was
-    appended last and is cut off as torn has to be asked for by whoever knows how far it went."""
+    """In the header, in blocks and in the seal, of a full file and of the last one. Only the end of
+    the last append, cut off as torn, has to be requested by whoever knows how far it went."""
     whole = grown()
     last = max(base for _, base in ColdStore(whole, OWNER).files())
     for name in whole.names():
@@ -353,7 +353,7 @@ def test_what_is_damaged_elsewhere_in_a_file_stays_damaged() -> None:
 
 
 def test_a_time_is_not_looked_for_behind_a_block_that_is_missing() -> None:
-    """Its header is damaged, so nobody knows its times (whole worlds, seed 606)."""
+    """Its header is damaged, so its times are unknown (whole worlds, seed 606)."""
     disk = MemoryDisk()
     store = ColdStore(disk, OWNER)
     for start in range(0, 30, STEP):
@@ -463,7 +463,7 @@ def test_files_of_another_cluster_or_version_are_refused() -> None:
 
 
 def test_the_bytes_of_a_cold_segment_do_not_change() -> None:
-    """The golden file was written by the first version, and is read for ever."""
+    """The golden file was written by the first version and must stay readable for ever."""
     disk = MemoryDisk()
     store = ColdStore(disk, Identity("golden", NodeId(2), Incarnation(3)))
     store.append(4, [(10, 12, 1000, (b"first ", b"batch")), (12, 13, 999, (b"second",))])
@@ -497,7 +497,7 @@ def test_readers_are_right_while_another_thread_writes_replaces_and_drops(tmp_pa
                 assert batches[0].base <= at < batches[0].end
                 store.segments(1)
             except NotInLog:
-                continue  # dropped since
+                continue  # removed since
             except Exception as error:  # noqa: BLE001  told on the test's own thread
                 wrong.append(error)
                 return
@@ -526,8 +526,8 @@ def test_readers_are_right_while_another_thread_writes_replaces_and_drops(tmp_pa
 def test_a_file_that_is_ended_while_it_is_opened_is_not_remembered_as_it_was(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else all that was appended in between would seem to be damaged: for good, if it were mended
-    from nothing but the file itself."""
+    """Otherwise everything appended in between would look damaged: for good, if the file alone were
+    used to repair it."""
     store = ColdStore(disk, OWNER)
     store.append(1, made(0, 3000))
     opened = cold_reading.open_cold

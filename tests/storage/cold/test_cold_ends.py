@@ -1,4 +1,4 @@
-"""A file of cold data is ended before it is full, and taken for one that is."""
+"""A file of cold data is ended before it is full, and then treated as a full one."""
 
 from storage.cold.format import Written
 from storage.cold.store import ColdStore
@@ -33,7 +33,7 @@ def test_what_comes_next_begins_a_new_file() -> None:
 
 
 def test_the_last_file_is_merged_and_appended_to_behind_it() -> None:
-    """Compaction takes records of it, also all but its last batch; its end stays where it is."""
+    """Compaction may remove its records, even all but its last batch; its end stays where it is."""
     disk = MemoryDisk()
     store = ColdStore(disk, OWNER)
     for start in (0, 9):

@@ -1,4 +1,4 @@
-"""Cold data where a call fails in the middle, and where it is read ahead."""
+"""Cold data when a call fails in the middle, and when it is read ahead."""
 
 import errno
 from pathlib import Path
@@ -18,7 +18,7 @@ __all__ = ["disk"]
 
 
 def test_what_a_failed_call_has_left_is_durable_once_it_is_secured() -> None:
-    """Its blocks read well after a restart, and would be gone after a power cut."""
+    """Its blocks can be read after a restart, but a power cut would lose them."""
     disk = MemoryDisk()
     store = ColdStore(disk, OWNER)
     for uid in (1, 2):
@@ -42,8 +42,8 @@ def test_what_a_failed_call_has_left_is_durable_once_it_is_secured() -> None:
 def test_what_a_failed_call_has_collected_goes_into_no_other_file(
     disk: Disk, drafts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blocks wait in memory until there are enough for one write: a bug, or data that cannot be
-    read, must not leave them to the next file."""
+    """Blocks wait in memory until there are enough for one write. After a bug, or data that cannot
+    be read, they must not go to the next file."""
     store = ColdStore(disk, OWNER)
     for uid in (1, 2):
         store.append(uid, made(0, 300))

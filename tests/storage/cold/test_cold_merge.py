@@ -1,4 +1,5 @@
-"""Several cold files become one: with all that was left, whatever happens, and readers go on."""
+"""Several cold files become one with all remaining batches, whatever happens, while readers
+continue."""
 
 import errno
 import threading
@@ -37,7 +38,7 @@ def compacted(start: int, end: int) -> dict[int, bytes]:
 
 
 def grown(files: int = 5) -> MemoryDisk:
-    """Files of 6 offsets each, of which the last one may be appended to."""
+    """Files of 6 offsets each; the last one may still be appended to."""
     disk = MemoryDisk()
     store = ColdStore(disk, OWNER)
     for number in range(files):
@@ -48,7 +49,7 @@ def grown(files: int = 5) -> MemoryDisk:
 
 
 def merged(store: ColdStore, first: int, last: int, clean_to: int) -> tuple[int, int]:
-    """Merge the files number `first` to `last` - 1."""
+    """Merge files `first` to `last` - 1."""
     files = store.facts(1)[first:last]
     start, end = files[0].base, files[-1].end
     assert store.merge(1, files, left(start, end), clean_to)
@@ -88,7 +89,7 @@ def test_one_file_stands_for_all_their_offsets() -> None:
 
 
 def test_a_file_that_was_mended_is_not_clean_any_more() -> None:
-    """A peer may have left more of it than we had."""
+    """A peer may have more of it left than we had."""
     store = ColdStore(grown(), OWNER)
     merged(store, 0, 2, 12)
     store.replace(1, 3, 6, made(3, 6))
@@ -114,7 +115,7 @@ def test_nothing_is_merged_that_has_changed_meanwhile() -> None:
 
 
 def test_a_crash_at_any_step_leaves_all_of_the_old_or_the_new_one() -> None:
-    """Also one at any step of the start that follows."""
+    """Also a crash at any step of the start that follows."""
 
     def merge(disk: MemoryDisk) -> None:
         merged(ColdStore(disk, OWNER), 1, 4, 24)
@@ -142,7 +143,7 @@ def test_a_crash_at_any_step_leaves_all_of_the_old_or_the_new_one() -> None:
 
 @pytest.mark.parametrize("operation", ["open", "write", "fdatasync", "rename", "remove", "fsync"])
 def test_a_full_disk_costs_the_merge_only(operation: str) -> None:
-    """Wherever it is met; behind the mark there is no way back, and the node ends."""
+    """Wherever it happens; after the marker file there is no way back, and the node ends."""
     outcomes = set()
     for after in range(40):
         disk = grown()
@@ -214,7 +215,7 @@ def test_readers_go_on_while_files_are_merged(tmp_path: Path) -> None:
 
 
 class HungRename(RealDisk):
-    """The directory has the new name, and the call returns when the test lets it."""
+    """The directory has the new name, but the call returns only when the test allows it."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -272,7 +273,7 @@ def test_a_rename_that_hangs_stops_nobody_who_needs_no_disk(
 
 
 def test_looking_at_a_directory_finishes_no_merge() -> None:
-    """`evenkeel data show` tells what a start would find, and leaves it to the start."""
+    """`evenkeel data show` reports what a start would find, and changes nothing."""
     told = set()
     for where, disk in every_crash(grown, lambda one: merged(ColdStore(one, OWNER), 1, 4, 24)):
         before = {name: disk.content(name) for name in disk.names()}

@@ -1,4 +1,5 @@
-"""What the event loop reads it reads without waiting: from memory, or it is told that it cannot."""
+"""The event loop reads without waiting: it gets data from memory, or the answer that there is
+none."""
 
 import os
 import time
@@ -33,7 +34,8 @@ def test_what_is_in_the_page_cache_and_nothing_else(disk: RealDisk, size: int) -
         found = file.read_now(size, 4096)
         if found is None:
             break
-        # Dropping pages is advice, and a quick device may have read ahead by then: either is right.
+        # Dropping pages is advice, and a quick device may already have read ahead: both outcomes
+        # are right.
         assert found == data[4096 : 4096 + size]
         assert time.monotonic() < until, "it never says that it would have to wait"
     file.read_long(size, 4096)

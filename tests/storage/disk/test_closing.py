@@ -1,4 +1,4 @@
-"""A process ends whether or not it closes its files aside."""
+"""A process ends whether or not it closes its files in the background."""
 
 import subprocess
 import sys
@@ -20,6 +20,6 @@ del KEPT[0]
 
 @pytest.mark.parametrize("way", ["here", "aside"])
 def test_files_open_at_the_very_end_hold_nobody_up(tmp_path: Path, way: str) -> None:
-    """No thread can be started then, and waiting for one never ends."""
+    """At that point no thread can be started, and waiting for one would never end."""
     command = [sys.executable, "-c", PROGRAM, str(tmp_path), way]
     assert subprocess.run(command, timeout=GIVE_UP_S, check=False).returncode == 0

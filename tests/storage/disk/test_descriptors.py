@@ -1,4 +1,4 @@
-"""Out of file descriptors: that is "later", and no disk that failed."""
+"""Running out of file descriptors means "later", not a failed disk."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ from storage.disk.descriptors import RESERVE, Descriptors
 
 
 def scarce(times: int) -> Callable[[], str]:
-    """Fails so often for want of descriptors."""
+    """Fails that often for lack of descriptors."""
     left = [times]
 
     def act() -> str:

@@ -1,4 +1,4 @@
-"""Direct writes leave exactly the bytes that ordinary ones would."""
+"""Direct writes leave exactly the same bytes as ordinary ones."""
 
 import errno
 import fcntl
@@ -34,7 +34,7 @@ def prepared(directory: Path, size: int = SIZE) -> RealDisk:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_any_writes_leave_the_same_bytes(tmp_path: Path, seed: int) -> None:
-    """Appends mostly, as the log does; now and then anywhere, as recovery does."""
+    """Mostly appends, as in the log; now and then anywhere, as in recovery."""
     dice = random.Random(seed)
     file = prepared(tmp_path).open(NAME)
     model = bytearray(SIZE)
@@ -49,7 +49,7 @@ def test_any_writes_leave_the_same_bytes(tmp_path: Path, seed: int) -> None:
         model[at : at + len(data)] = data
         at += len(data)
         assert file.pread(len(data), at - len(data)) == data
-        if dice.random() < 0.05:  # what lies behind an append was never written: it may be zeroed
+        if dice.random() < 0.05:  # bytes after an append were never written: they may be zeroed
             block_end = -(-at // BLOCK_BYTES) * BLOCK_BYTES
             model[at:block_end] = file.pread(block_end - at, at)
             file = RealDisk(tmp_path).open(NAME)
@@ -72,7 +72,7 @@ def test_an_append_never_harms_what_stands_before_it(tmp_path: Path) -> None:
 def test_a_bad_sector_behind_the_end_does_not_stop_the_first_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a restart nobody knows what stands there; before the end it would be a loss."""
+    """After a restart nobody knows what is there; before the end it would be a loss."""
     file = prepared(tmp_path).open(NAME)
     write_all(file, [b"x" * BLOCK_BYTES], 0)
     pread = os.pread
@@ -128,7 +128,7 @@ def test_a_file_system_that_refuses_is_noticed(
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_growing_file_has_the_bytes_that_were_written(tmp_path: Path, seed: int) -> None:
-    """Short and long pieces, from any place on, written over, cut off, opened anew."""
+    """Short and long pieces, at any offset, written over, cut off, opened again."""
     dice = random.Random(seed)
     RealDisk(tmp_path).create("grows")
     disk = RealDisk(tmp_path)
@@ -174,7 +174,8 @@ def test_a_growing_file_is_written_ordinarily_where_the_file_system_refuses(
 def test_memory_that_was_read_into_is_not_used_again_while_somebody_sees_it(
     tmp_path: Path,
 ) -> None:
-    """However many long reads are held, each shows what was there; then there is room again."""
+    """However many long reads are held, each shows what was there; afterwards there is room
+    again."""
     size = LONG_READ_BYTES
     data = random.Random(4).randbytes((KEPT_MAX + 4) * size)
     file = RealDisk(tmp_path).create("read")

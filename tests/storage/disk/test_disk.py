@@ -1,6 +1,6 @@
-"""The disk Protocol: one conformance test against the real disk and the one in memory.
+"""The disk Protocol: one conformance test against the real disk and the memory disk.
 
-What only the memory disk can do, losing and tearing un-synced writes, follows.
+The second part tests what only the memory disk can do: lose and tear unsynced writes.
 """
 
 import errno
@@ -28,7 +28,8 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
 
 
 def test_conformance_of_files(disk: Disk) -> None:
-    """Bytes come back, holes are zeros, reads end where the file ends, names are a flat list."""
+    """Bytes come back, holes are zeros, reads stop at the end of the file, names are a flat
+    list."""
     assert disk.names() == []
     file = disk.create("b")
     assert (file.name, file.size()) == ("b", 0)
@@ -58,7 +59,8 @@ def test_conformance_of_files(disk: Disk) -> None:
 
 
 def test_conformance_of_refusals(disk: Disk) -> None:
-    """What the system refuses is a StorageFailed that says what, which file and why."""
+    """A refusal by the system becomes a StorageFailed that says what failed, on which file, and
+    why."""
     disk.create("there")
     for operation, attempt, number in (
         ("open", lambda: disk.create("there"), errno.EEXIST),
@@ -81,7 +83,7 @@ def test_conformance_of_more_buffers_than_one_call_takes(disk: Disk) -> None:
 
 
 def test_conformance_of_the_lock(disk: Disk, tmp_path: Path) -> None:
-    """Taken once until it is closed, whoever asks."""
+    """Only one holder has it until it is closed, whoever else asks."""
     other = RealDisk(disk.directory) if isinstance(disk, RealDisk) else disk
     disk.lock()
     with pytest.raises(DirectoryLocked, match="in use"):
@@ -93,7 +95,7 @@ def test_conformance_of_the_lock(disk: Disk, tmp_path: Path) -> None:
 
 
 def test_the_lock_dies_with_its_process(tmp_path: Path) -> None:
-    """Another process holds it and says who it is; killed, it leaves nothing behind."""
+    """Another process holds it and says which; after its death nothing is left of it."""
     code = (
         "import sys, pathlib; from storage.disk.files import RealDisk\n"
         f"disk = RealDisk(pathlib.Path({str(tmp_path)!r})); disk.lock()\n"
@@ -114,7 +116,7 @@ def test_the_lock_dies_with_its_process(tmp_path: Path) -> None:
 
 
 def test_a_disk_without_room_for_the_holders_name_can_be_locked(tmp_path: Path) -> None:
-    """A node whose disk is full has a reserve to start with: it must get as far as that."""
+    """A node whose disk is full has a reserve to start with: it must get that far."""
     code = (
         "import pathlib, resource; from storage.disk.files import RealDisk\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"

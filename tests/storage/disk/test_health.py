@@ -1,4 +1,4 @@
-"""When a disk counts as hung, as slow, as well again."""
+"""When a disk counts as hung, as slow, and as healthy again."""
 
 import pytest
 from hypothesis import given
@@ -101,7 +101,7 @@ def test_a_moment_in_which_others_are_better_says_nothing(disk: Disk) -> None:
 
 
 def test_who_gets_no_processor_blames_no_disk(disk: Disk) -> None:
-    """Its batches are durable long before it hears of that."""
+    """Its batches are durable long before the node finds out."""
     disk.others = [GOOD, GOOD]
     for _ in range(4 * BATCHES_KEPT):
         disk.begin()
@@ -138,7 +138,7 @@ def test_who_does_not_know_its_disk_yet_is_no_better_place(disk: Disk) -> None:
     ],
 )
 def test_where_all_disks_are_alike_none_is_slow(disk: Disk, others: list[int], slow: bool) -> None:
-    """Three nodes of a test on one busy machine, or a machine room of old disks."""
+    """Three nodes of a test on one busy machine, or a data centre with old disks."""
     disk.others = others
     disk.batches(2 * BATCHES_KEPT, 60 * MS)
     assert disk.health.slow is slow

@@ -1,4 +1,5 @@
-"""What the kernel writes meanwhile is what would have been written, and durable when it says so."""
+"""Writes that the kernel finishes in the background have the same bytes, and are durable when it
+says so."""
 
 import errno
 import os
@@ -20,7 +21,7 @@ SIZE = 64 * BLOCK_BYTES
 NAME = "segment-0000000001.wal"
 GIVE_UP_S = 10.0
 HEAD = b"head"
-"""Written before, in the usual way."""
+"""Written before, in the ordinary way."""
 
 
 def prepared(directory: Path, size: int = SIZE) -> RealDisk:
@@ -40,19 +41,20 @@ def wakeup() -> Iterator[int]:
 
 @pytest.fixture
 def file(directory: Path) -> File:
-    """(The disk that goes here is kept alive by its file's staging memory.)"""
+    """(The disk that is created here stays alive through its file's staging memory.)"""
     return opened(prepared(directory))
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Skips where the kernel or this file system knows no such writes: the thread is tested."""
+    """Skips the test if the kernel or this file system does not support such writes; the thread has
+    its own tests."""
     skip_without_kernel_writes(tmp_path)
     return tmp_path
 
 
 def opened(disk: RealDisk, name: str = NAME) -> RealFile:
-    """As the log has it: the first bytes are written in the usual way."""
+    """As the log opens it: the first bytes are written in the ordinary way."""
     file = disk.open(name)
     assert isinstance(file, RealFile)
     write_all(file, [HEAD], 0)
@@ -88,8 +90,8 @@ def test_what_follows_is_there_when_it_is_told(directory: Path, wakeup: int) -> 
 
 
 def test_the_caller_never_does_the_work_itself(directory: Path, wakeup: int) -> None:
-    """With IOSQE_ASYNC the kernel begins nothing in the caller's system call: a frozen file system
-    would hold that up."""
+    """With IOSQE_ASYNC the kernel begins nothing in the caller's system call, which a frozen file
+    system would block."""
     disk = prepared(directory)
     file, other = opened(disk), disk.create("mark")
     assert file.begin_write([b"abc"], len(HEAD), wakeup, (other, b"so far", 5))
@@ -146,7 +148,7 @@ def test_who_asks_before_the_end_hears_nothing_and_may_wait(file: File, wakeup: 
 def test_any_mixture_with_usual_writes_leaves_the_same_bytes(
     file: File, wakeup: int, seed: int
 ) -> None:
-    """Appends mostly, as the log does; a block that is not full is written again by the next."""
+    """Mostly appends, as in the log; a block that is not full is written again with the next."""
     dice = random.Random(seed)
     model = bytearray(SIZE)
     model[: len(HEAD)] = HEAD
@@ -173,7 +175,7 @@ def test_any_mixture_with_usual_writes_leaves_the_same_bytes(
 
 
 def test_one_write_of_a_disk_at_a_time(directory: Path, wakeup: int) -> None:
-    """The staging memory is the kernel's until it is done; a usual write waits for it."""
+    """The staging memory is the kernel's until it is done; an ordinary write waits for it."""
     disk = prepared(directory)
     file = opened(disk)
     disk.create("segment-0000000002.wal").reserve(SIZE)

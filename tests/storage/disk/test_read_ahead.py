@@ -1,4 +1,4 @@
-"""What was begun before it was asked for is what would have been read, or it is read as ever."""
+"""Reading ahead returns what an ordinary read would, or the ordinary read is done."""
 
 import errno
 import random
@@ -79,7 +79,7 @@ def test_what_is_short_or_too_long_is_not_begun(disk: RealDisk) -> None:
 
 
 def test_a_recycled_segment_does_not_show_what_was_in_it(disk: RealDisk) -> None:
-    """The old file was read ahead and retired; under its new number it holds something else."""
+    """The old file was read ahead and retired; under its new number it has other contents."""
     file, _ = made(disk)
     file.read_soon(LONG, 4096)
     ahead = ahead_of(file)
@@ -155,7 +155,7 @@ def test_a_kernel_without_it_is_asked_once(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("seed", range(4))
 def test_several_threads_read_what_is_there(disk: RealDisk, seed: int) -> None:
-    """Whatever one of them begins another may take; what they hold stays as it is."""
+    """Any thread may use a read that another one has begun; what they hold stays unchanged."""
     file, data = made(disk)
     wrong: list[tuple[int, int]] = []
 

@@ -1,4 +1,4 @@
-"""The low-water mark and the reserve: noticed in time, given up when needed, held again after."""
+"""The low-water mark and the reserve: noticed in time, given up when needed, and built up again."""
 
 import errno
 
@@ -12,7 +12,7 @@ CONFIG = SpaceConfig(low_water_bytes=1000, reserve_bytes=500)
 
 
 def full_up_to(disk: MemoryDisk, free: int) -> None:
-    """Somebody else leaves so much."""
+    """Another program leaves that much."""
     if "others" in disk.names():
         disk.remove("others")
     others = disk.create("others")

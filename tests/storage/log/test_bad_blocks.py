@@ -1,4 +1,4 @@
-"""A disk that cannot read some of its blocks: damage like any other, wherever it is met."""
+"""A disk that cannot read some of its blocks: damage like any other, wherever it is found."""
 
 import errno
 
@@ -45,14 +45,14 @@ def written() -> tuple[MemoryDisk, Wal]:
 
 
 def forget_syncs(disk: MemoryDisk, place: Place) -> None:
-    """What is known to be synced ends here, in both copies of the mark."""
+    """Move both copies of the synced mark back to this place."""
     mark = open_mark(disk, SEED)
     for _ in range(2):
         mark.store(place)
 
 
 def lose(disk: MemoryDisk, wal: Wal) -> set[int]:
-    """Lose the block where the victim's entry lies; which slots that concerns."""
+    """Lose the block that holds the victim's entry; returns the slots affected."""
     place = wal.entry_place(GROUP, Slot(VICTIM)) + 512
     name = segment_name(place >> OFFSET_BITS)
     block = (place & OFFSET_MASK) // BLOCK_BYTES
@@ -139,9 +139,9 @@ def test_the_files_beside_the_log_have_a_second_copy() -> None:
     [(0, 0), (0, 1_500), (BLOCK_BYTES, 0), (BLOCK_BYTES, 3 * BLOCK_BYTES), (6_000, 6_500)],
 )
 def test_the_log_goes_on_behind_a_bad_sector_near_its_end(back_bytes: int, mark_bytes: int) -> None:
-    """What is not known to be synced is written anew, and the last block with what follows: neither
-    can be done with a part of a block that cannot be read (seed 762 of the simulator at 1b0b436).
-    The mark may be older than the last sync, and then what lies behind it is what proves it."""
+    """Recovery rewrites what is not known to be synced, and the last block with what follows.
+    Neither is possible with a part of a block that cannot be read (seed 762 of the simulator at
+    1b0b436). The mark may be older than the last sync; then the records after it are the proof."""
     disk, wal = written()
     disk.lose_block(segment_name(1), (wal.end & OFFSET_MASK) - back_bytes)
     forget_syncs(disk, Place(wal.end - mark_bytes))
@@ -163,7 +163,7 @@ def test_the_log_goes_on_behind_a_bad_sector_near_its_end(back_bytes: int, mark_
 def test_a_block_that_could_be_read_a_moment_ago_is_not_written_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its records are not known as damage; the next start finds that they are."""
+    """Its records are not known to be damaged; the next start finds that they are."""
     disk, wal = written()
     lost_at = wal.end & OFFSET_MASK
     forget_syncs(disk, Place(wal.end - 1_500))

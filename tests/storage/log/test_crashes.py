@@ -38,7 +38,7 @@ GROUP = GroupId(1)
 
 
 class Life:
-    """One world of crashes: what was staged, what was synced, what may be found."""
+    """One world of crashes: what was staged, what was synced, and what may be found."""
 
     def __init__(self, seed: int) -> None:
         self.dice = Random(seed)
@@ -53,7 +53,7 @@ class Life:
         return self.dice.random() < self.survival
 
     def trouble(self) -> None:
-        """Let the machine stop, or the disk fail, at one of the next operations."""
+        """Make the machine stop, or the disk fail, at one of the next operations."""
         operations = ["write", "fdatasync", "fsync", "rename", "remove"]
         operation = self.dice.choices(operations, [5, 8, 1, 1, 1])[0]
         after = self.dice.choice([0, 0, 0, 1, 2, 5])
@@ -88,7 +88,7 @@ class Life:
         self.author.resume(found)
 
     def check(self, found: Image) -> None:
-        """Exactly the records of a prefix that holds all synced ones, less what was retired."""
+        """Exactly the records of a prefix that contains all synced ones, less what was retired."""
         prefixes = images(self.records)
         for at in range(len(self.records), self.synced - 1, -1):
             expected = prefixes[at]
@@ -113,7 +113,7 @@ class Life:
         return loaded.slot if loaded else 0
 
     def checkpoint(self) -> None:
-        """Save a group's state, its own or one that a peer has sent, and let the log go."""
+        """Save a group's state, its own or one from a peer, and let old segments of the log go."""
         group = GroupId(self.dice.randrange(3))
         slot = self.author.applied()[group]
         from_peer = self.dice.random() < 0.1
@@ -165,7 +165,7 @@ class Life:
 
 @pytest.mark.parametrize("base", range(0, 120 if FULL else 60, 60))
 def test_power_cuts_lose_only_what_was_not_synced(base: int) -> None:
-    """Un-synced sectors and names survive in any subset; nothing of that is ever called damage."""
+    """Unsynced sectors and names survive in any subset; none of that is ever called damage."""
     events: Counter[str] = Counter()
     for seed in range(base, base + 60):
         life = Life(seed)
@@ -206,7 +206,8 @@ while True:
 
 
 def test_sigkill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    """Real processes on the real disk, killed while they write; each goes on where one died."""
+    """Real processes on the real disk are killed while they write; each continues where one
+    died."""
     acknowledged = 0
     for _ in range(3):
         with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Damage that may be anybody's, found by a running node: the next life knows what was not hit."""
+"""A running node finds damage of an unknown group: its next incarnation knows what was not hit."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ def running(records: Sequence[Record]) -> tuple[MemoryDisk, Wal, list[Place]]:
 
 
 def find_damage(wal: Wal, places: Sequence[Place], number: int, applied: int) -> None:
-    """As runtime.disk.repair does it, for a record of which nobody can say whose it is."""
+    """As runtime.disk.repair does, for a record whose group cannot be determined."""
     start_, end = places[number], places[number + 1]
     for group, slot, _, _ in [*wal.losses(start_, end)]:
         wal.drop(group, slot)
@@ -41,7 +41,7 @@ def find_damage(wal: Wal, places: Sequence[Place], number: int, applied: int) ->
 
 
 def next_life(disk: MemoryDisk, *places: Place) -> tuple[int, int, dict[int, bytes]]:
-    """What it has applied, what it knows to be chosen, and which entries it gives out."""
+    """What it has applied, what it knows to be chosen, and which entries it can read."""
     for place in places:
         disk = damaged(disk, place, header=True)
     disk.kill()
@@ -57,7 +57,7 @@ def test_what_was_not_hit_is_believed_and_what_was_hit_is_not() -> None:
 
 
 def test_a_restart_that_finds_the_damage_believes_nothing() -> None:
-    """It cannot know which slots had a record there; nor can those after it."""
+    """It cannot know which slots had a record there, and neither can later restarts."""
     disk, wal, places = running([*OLD, HIT, promise(3)])
     wal.stage(VotingRecord(GROUP, True, promise(3).ballot, Slot(3)))
     sync(wal)
@@ -70,7 +70,7 @@ def test_a_restart_that_finds_the_damage_believes_nothing() -> None:
 
 
 def test_more_damage_around_it_is_other_damage() -> None:
-    """What was noted of a smaller hole says nothing of the larger one."""
+    """A note about a smaller hole says nothing about the larger one."""
     disk, wal, places = running([*OLD, HIT, promise(3)])
     find_damage(wal, places, 3, applied=3)
     assert next_life(disk, places[3], places[2]) == (0, 3, {})
@@ -97,8 +97,8 @@ def test_what_was_learned_again_is_believed() -> None:
 
 
 def test_a_note_that_may_have_lost_what_stood_before_it_is_not_believed() -> None:
-    """Whether all before the last batch was durable only the mark says, and it is gone. (A later
-    vote for a slot may have been lost, of which the note still knew.)"""
+    """Only the mark tells whether everything before the last batch was durable, and it is gone. (A
+    later vote for a slot, which the note still knew, may have been lost.)"""
     disk, wal, places = running([*OLD, HIT, promise(3)])
     find_damage(wal, places, 3, applied=3)
     torn = disk.clone()
@@ -129,7 +129,7 @@ def test_no_note_says_nothing(size: int) -> None:
 
 
 def test_heads_of_segments_leave_the_note_where_it_is() -> None:
-    """It is found there: a segment is kept as long as damage before it."""
+    """The note is found there: a segment is kept as long as damage before it."""
     disk, wal, places = running([*OLD, HIT, promise(3)])
     find_damage(wal, places, 3, applied=3)
     slot = 3

@@ -1,6 +1,7 @@
-"""Of an entry that is lost with its record, the ballot of the vote may be left (paxos.testimony).
+"""When a record is damaged and its entry lost, the ballot of its vote may survive
+(paxos.testimony).
 
-What is said wrongly here makes others apply what was never chosen.
+A wrong answer here makes others apply what was never chosen.
 """
 
 from collections.abc import Mapping
@@ -15,8 +16,8 @@ GROUP = GroupId(1)
 
 
 def recovered_lost(*records: AcceptRecord | LearnedRecord, damage: Mapping[int, bool]) -> object:
-    """Of which lost slots a restart knows a ballot, by round; `damage`: of which records, and
-    whether of the header too."""
+    """The lost slots whose ballot a restart knows, by round; `damage`: which records are damaged,
+    and whether in the header too."""
     disk = MemoryDisk()
     wal, _ = start(disk)
     places = [wal.stage(record) for record in records]
@@ -38,7 +39,7 @@ def test_of_a_lost_entry_the_ballot_of_its_vote_is_left() -> None:
 
 
 def test_nothing_is_said_of_a_ballot_where_a_later_record_may_be_lost() -> None:
-    """It may have had another entry: what was voted for first was not chosen then."""
+    """That record may have had another entry: then the first vote's was not chosen."""
     first, later = accept(1, b"old"), accept(1, b"new", round_=2)
     proof = accept(2, b"two", round_=2, applied=1)
     assert recovered_lost(first, later, proof, damage={0: False, 1: True}) == {}

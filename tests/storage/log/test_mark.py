@@ -1,4 +1,4 @@
-"""The synced mark: stored by every way of writing, and never lost as a whole."""
+"""The synced mark: every way of writing stores it, and it is never lost as a whole."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,7 +18,8 @@ SECTOR = 512
 
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk whose kernel writes what is begun, as a direct write: durable when it is finished."""
+    """A disk whose kernel finishes writes in the background, as direct writes: durable when
+    finished."""
 
     following: list[Then] = []
 
@@ -58,7 +59,7 @@ def by_a_thread(wal: Wal) -> None:
 def test_each_way_of_writing_stores_how_far_the_log_is_durable(
     kernel: None, way: Callable[[Wal], None]
 ) -> None:
-    """The loop's own way is the usual one. What is below the mark is no torn tail."""
+    """The loop writes it in the ordinary way. Nothing below the mark is a torn tail."""
     disk = MemoryDisk()
     wal, _ = start(disk)
     wal.stage(accept(1, b"makes the segment"))
@@ -73,7 +74,7 @@ def test_each_way_of_writing_stores_how_far_the_log_is_durable(
 def test_what_is_still_under_way_or_has_to_be_written_again_is_not_marked(
     kernel: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Above the truth the mark would make damage of a torn tail."""
+    """Above the truth, the mark would turn a torn tail into damage."""
     disk = MemoryDisk()
     wal, _ = start(disk)
     wal.stage(accept(1, b"makes the segment"))
@@ -92,7 +93,7 @@ def test_what_is_still_under_way_or_has_to_be_written_again_is_not_marked(
 
 
 def marked(disk: MemoryDisk) -> int:
-    """The highest copy, whatever its log: recovery knows the seed, this test need not."""
+    """The highest copy, of any log: recovery checks the seed, this test need not."""
     data = disk.open(MARK_NAME).pread(2 * SECTOR, 0)
     return max(int.from_bytes(data[at : at + 8], "big") for at in (0, SECTOR))
 

@@ -1,4 +1,4 @@
-"""One damaged byte of a record's header is found again; anything else is not guessed at."""
+"""One damaged byte of a record's header is corrected; anything more is not guessed at."""
 
 from random import Random
 
@@ -14,7 +14,7 @@ SEGMENT = segment_name(1)
 
 
 def made() -> tuple[MemoryDisk, int, list[int]]:
-    """A log, its seed, and where its records begin."""
+    """A log, its seed, and the positions of its records."""
     disk = MemoryDisk()
     wal, _ = start(disk)
     places = [wal.stage(record) & 0xFFFFFFFF for record in Author(Random(3)).records(6)]
@@ -41,7 +41,8 @@ def test_any_byte_of_a_header_is_found_again() -> None:
 
 
 def test_what_the_record_does_not_confirm_is_not_taken_for_its_header() -> None:
-    """The header's own checksum would do; the payload is damaged as well, or the log ends in it."""
+    """The header's own checksum would match; but the payload is damaged as well, or the log ends in
+    it."""
     disk, seed, places = made()
     sizes = {at: RECORD.unpack(read_around(disk.open(SEGMENT), 64, at))[5] for at in places}
     place = max(sizes, key=lambda at: sizes[at])
@@ -70,7 +71,7 @@ def test_garbage_is_no_header() -> None:
 
 
 def test_a_damaged_byte_of_a_header_is_the_business_of_its_own_group() -> None:
-    """Each byte, in the segment that is being written; slot 1 of group 2 is not proven chosen."""
+    """Each byte, in the segment being written; slot 1 of group 2 is not proven chosen."""
     disk = MemoryDisk()
     wal, _ = start(disk)
     places = [wal.stage(accept(1, b"one", group=group)) for group in (1, 2, 3)]

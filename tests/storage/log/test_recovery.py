@@ -1,7 +1,7 @@
 """What a restart makes of a log: whole, cut, torn, flipped, recycled, crashed at any moment.
 
-The one rule under test: a restart finds exactly the records of some prefix of what was staged, at
-least all that were synced; or it refuses. Never another value, never silently less.
+The one rule under test: a restart finds exactly the records of some prefix of what was staged, with
+at least all synced ones; or it refuses. It never finds another value, and never silently less.
 """
 
 from bisect import bisect_right
@@ -49,15 +49,16 @@ GROUP = GroupId(1)
 
 @attrs.frozen
 class Scene:
-    """A log as a killed process left it: some records synced, later ones written and not synced."""
+    """A log as a killed process left it: some records are synced, later ones written but not
+    synced."""
 
     disk: MemoryDisk
     images: list[Image]
     synced: int
 
     def prefix_of(self, disk: MemoryDisk) -> int | None:
-        """Restart on `disk`; which prefix of the records was found. None: some are damaged, which
-        is known, and what can be read is right."""
+        """Restart on `disk`; returns which prefix of the records was found. None: some are damaged,
+        the restart knows it, and everything readable is right."""
         wal, recovered = start(disk)
         found = image_of(wal, recovered)
         if recovered.damage:
@@ -69,7 +70,7 @@ class Scene:
             assert found in self.images, differences(found, self.images[-1])
             position = max(at for at, image in enumerate(self.images) if image == found)
             assert position >= self.synced, f"{self.synced} were synced, {position} are left"
-        # and it can be written to, and restarted from, after whatever was done to it
+        # and after any of this it can be written to and restarted from
         wal.stage(accept(99, b"after", group=5))
         sync(wal)
         disk.close()
@@ -82,7 +83,7 @@ class Scene:
 
 
 def scene(*, segments: int) -> Scene:
-    """A log of one or more small segments with an un-synced tail."""
+    """A log of one or more small segments with an unsynced tail."""
     disk = MemoryDisk()
     wal, _ = start(disk)
     author = Author(Random(4), size_max=40)
@@ -116,7 +117,7 @@ def test_every_flipped_byte_is_found_or_harmless(mask: int) -> None:
     outcomes = {"same": 0, "cut": 0, "damage": 0}
     for name in (segment_name(1), MARK_NAME, IDENTITY_NAME):
         content = made.disk.content(name)
-        used = len(content.rstrip(b"\0")) + 80  # behind it only zeros, a few of them suffice
+        used = len(content.rstrip(b"\0")) + 80  # only zeros follow; a few of them suffice
         for at in range(min(len(content), used)):
             disk = made.disk.clone()
             disk.corrupt(name, at, mask)
@@ -130,10 +131,10 @@ def test_every_flipped_byte_is_found_or_harmless(mask: int) -> None:
 
 
 def test_flipped_bytes_of_a_synced_log_are_all_found() -> None:
-    """Nothing un-synced, the mark exact: no byte of a record may be lost quietly.
+    """Nothing is unsynced and the mark is exact: no byte of a record may be lost silently.
 
-    What is said twice is no loss: the segment's header, a header's checksum, and the checksum of a
-    record without a payload.
+    Things that are stored twice are no loss: the segment's header, a header's checksum, and the
+    checksum of a record without a payload.
     """
     disk = MemoryDisk()
     wal, _ = start(disk)
@@ -160,8 +161,8 @@ def test_flipped_bytes_of_a_synced_log_are_all_found() -> None:
 
 
 def test_every_truncation_is_found_or_harmless() -> None:
-    """Each file of a log of two segments, cut short: at every byte that is used in the last one,
-    here and there elsewhere."""
+    """Each file of a log of two segments, cut short: at every used byte of the last one, and at
+    some places of the others."""
     made = scene(segments=2)
     names = [name for name in made.disk.names() if name.startswith(("segment", MARK_NAME))]
     last = max(name for name in names if name != MARK_NAME)
@@ -187,7 +188,7 @@ def test_every_truncation_is_found_or_harmless() -> None:
 
 
 def test_a_missing_segment_is_refused() -> None:
-    """First, middle or last: a file that is gone is not an empty tail."""
+    """First, middle or last: a missing file is not an empty tail."""
     made = scene(segments=4)
     names = [name for name in made.disk.names() if name.startswith("segment")]
     for name in names:
@@ -221,8 +222,8 @@ def test_damage_names_file_byte_and_slot() -> None:
 
 
 def damaged(disk: MemoryDisk, place: int, *, header: bool = False) -> MemoryDisk:
-    """A copy with a bit flipped in the record at `place`; in its `header` two, and nobody can tell
-    whose record it was."""
+    """A copy with a bit flipped in the record at `place`; with `header`, two bits in its header, so
+    its group cannot be determined."""
     copy = disk.clone()
     for at in (20, 30) if header else (RECORD_HEADER_BYTES + 1,):
         copy.corrupt(segment_name(place >> 32), (place & 0xFFFFFFFF) + at, 1)
@@ -230,7 +231,8 @@ def damaged(disk: MemoryDisk, place: int, *, header: bool = False) -> MemoryDisk
 
 
 def test_an_entry_that_may_have_been_replaced_is_not_believed() -> None:
-    """Slot 2 was voted for twice, the second vote is damaged: the first is not the chosen one."""
+    """Slot 2 was voted for twice, and the second vote is damaged: the first is not the chosen
+    one."""
     disk = MemoryDisk()
     wal, _ = start(disk)
     wal.stage(accept(1, b"one"))
@@ -244,7 +246,7 @@ def test_an_entry_that_may_have_been_replaced_is_not_believed() -> None:
     assert group.voting, "slot 2 is chosen: nobody will ask for the vote"
     assert entries_of(wal, GROUP) == {1: b"\x01one", 3: b"\x01three"}
     assert sorted(group.votes) == [3]
-    # Whose record it was is not known either: any slot that was open then may have been meant.
+    # The record's slot is unknown as well: it may be any slot that was open then.
     wal, recovered = start(damaged(disk, place, header=True))
     group = recovered.groups[GROUP]
     assert (group.applied, group.proven, group.voting) == (0, 2, False)
@@ -275,7 +277,7 @@ def test_damage_to_one_group_is_no_other_groups_business() -> None:
 
 
 def test_a_group_whose_only_records_may_be_damaged_does_not_vote_either() -> None:
-    """Nothing is left that says so: the caller knows which groups there are."""
+    """No record of it is left: the caller knows which groups there are."""
     disk = MemoryDisk()
     wal, _ = start(disk)
     place = wal.stage(accept(1, b"one", group=1))
@@ -312,7 +314,7 @@ def test_known_damage_is_forgiven_once_the_group_votes_again() -> None:
 
 
 def test_damage_is_found_in_every_segment() -> None:
-    """In closed segments as well, and up to the last record before the next one's header."""
+    """Also in closed segments, and up to the last record before the next one's header."""
     made = scene(segments=4)
     names = [name for name in made.disk.names() if name.startswith("segment")]
     found = set()
@@ -373,12 +375,12 @@ def torn_first_record(disk: MemoryDisk) -> MemoryDisk:
 
 
 def test_a_later_record_can_prove_the_bad_place_synced() -> None:
-    """After a power cut the mark may be old; a record written after the sync still tells."""
+    """After a power cut the mark may be old; a record written after the sync is still a proof."""
     disk = MemoryDisk()
     wal, _ = start(disk)
     wal.stage(accept(1, b"one"))
     sync(wal)
-    wal.stage(accept(2, b"two"))  # carries: everything up to the end of slot 1 is synced
+    wal.stage(accept(2, b"two"))  # this record says: everything up to the end of slot 1 is synced
     sync(wal)
     _, recovered = start(torn_first_record(disk))
     assert recovered.damage
@@ -386,7 +388,7 @@ def test_a_later_record_can_prove_the_bad_place_synced() -> None:
 
 
 def test_whole_records_behind_a_torn_one_are_cut_with_it() -> None:
-    """One batch, un-synced: its sectors survive in any subset, so this is tearing, not damage."""
+    """One unsynced batch: its sectors survive in any subset, so this is tearing, not damage."""
     disk = MemoryDisk()
     wal, _ = start(disk)
     wal.stage(accept(1, b"one"))
@@ -401,10 +403,10 @@ def test_whole_records_behind_a_torn_one_are_cut_with_it() -> None:
 
 
 def test_a_cut_record_never_comes_back() -> None:
-    """The same record is written again where the torn one was: what had followed it is gone.
+    """The same record is written again in place of the torn one: the records after it must be gone.
 
-    Without clearing the rest of the segment, the successor would fit: its place, its predecessor's
-    checksum and its own are right.
+    If the rest of the segment were not cleared, the old successor would fit: its place, its
+    predecessor's checksum and its own are right.
     """
     disk = MemoryDisk()
     wal, _ = start(disk)
@@ -422,7 +424,7 @@ def test_a_cut_record_never_comes_back() -> None:
 
 
 def test_a_cut_segment_never_comes_back() -> None:
-    """As above, but what had followed the torn record had already begun the next segment."""
+    """As above, but the record after the torn one had already begun the next segment."""
     disk = MemoryDisk()
     wal, _ = start(disk)
     for slot in range(1, 8):
@@ -442,7 +444,7 @@ def test_a_cut_segment_never_comes_back() -> None:
 
 
 def test_a_well_formed_record_of_another_history_is_refused() -> None:
-    """A write that never reached the disk leaves what was there: whole, in its place, but wrong."""
+    """A write that never reached the disk leaves the old contents: whole, in place, but wrong."""
     disk, other = MemoryDisk(), MemoryDisk()
     for one, data in ((disk, b"one"), (other, b"ONE")):
         wal, _ = start(one)
@@ -489,7 +491,7 @@ def test_a_clean_restart_cuts_nothing_and_finds_no_votes_lost() -> None:
 
 
 def test_a_learned_entry_wins_the_read_and_the_vote_is_kept() -> None:
-    """A late Accept at an old ballot may be voted for after the slot was learned by value."""
+    """A late Accept at an old ballot may get a vote after the slot was learned by value."""
     disk = MemoryDisk()
     wal, _ = start(disk)
     wal.stage(learned(2, b"chosen"))
@@ -553,7 +555,7 @@ def test_retired_segments_are_recycled_and_their_stale_records_stay_dead() -> No
 
 
 def test_a_promise_outlives_the_segment_it_was_made_in() -> None:
-    """Before a segment is retired, a later one has repeated what every group had promised."""
+    """Before a segment is retired, a later one repeats the promises of every group."""
     disk = MemoryDisk()
     wal, _ = start(disk)
     wal.stage(promise(9, group=2))

@@ -1,4 +1,5 @@
-"""The segment files: what is not needed goes, and whoever needs one does not wait for that."""
+"""The segment files: unneeded ones are removed, and a caller that needs a new one does not wait for
+that."""
 
 from storage.disk.memory import MemoryDisk
 from storage.format import segment_name
@@ -16,7 +17,7 @@ def retired_all(disk: MemoryDisk) -> SegmentFiles:
 
 
 def test_one_file_goes_at_a_time() -> None:
-    """Each removal is a commit of the file system's journal, for which the log's syncs wait."""
+    """Each removal is a commit of the file system's journal, and the log's syncs wait for it."""
     disk = MemoryDisk()
     files = retired_all(disk)
     left = MANY

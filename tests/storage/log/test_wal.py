@@ -1,4 +1,4 @@
-"""The two halves of the log while it runs: staging, reading at once, writing, failing, retiring."""
+"""The two halves of the running log: staging, immediate reads, writing, failing, retiring."""
 
 import errno
 import os
@@ -86,7 +86,7 @@ def test_everything_can_be_read_from_the_moment_of_staging() -> None:
 
 
 def test_a_span_may_hold_many_records_half_of_them_unwritten() -> None:
-    """Fetch coalesces neighbours into one read, whatever lies between and wherever it is."""
+    """Fetch merges neighbours into one read, whatever is between them and wherever they are."""
     wal, _ = start(MemoryDisk())
     chunks = (b"one", memoryview(b"-two-"), bytearray(b"three"))
     for slot in range(1, 9):
@@ -107,7 +107,7 @@ def test_a_span_may_hold_many_records_half_of_them_unwritten() -> None:
 
 
 def fill(wal: Wal, segments: int) -> int:
-    """Stage entries until the log has so many segments; the last slot."""
+    """Stage entries until the log has that many segments; returns the last slot."""
     slot = 0
     while wal.statistics().segments < segments:
         slot += 1
@@ -116,7 +116,7 @@ def fill(wal: Wal, segments: int) -> int:
 
 
 def test_only_what_is_durable_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept is as old as its beginning: what is not written yet would be missing in it."""
+    """A read shows the file as of its beginning: data not yet written would be missing."""
     begun: list[tuple[int, int]] = []
     monkeypatch.setattr(MemoryFile, "read_soon", lambda _, size, at: begun.append((size, at)))
     wal, _ = start(MemoryDisk())
@@ -141,7 +141,7 @@ def test_only_what_is_durable_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_segment_that_cannot_be_opened_is_told_to_whoever_reads_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Reading ahead is a guess: it comes after the answer, where nobody expects an error."""
+    """Reading ahead is a guess after the answer, where no caller expects an error."""
     disk = MemoryDisk()
     wal, _ = start(disk)
     fill(wal, KEPT_OPEN_MAX + 3)
@@ -181,7 +181,7 @@ def test_spans_outside_the_log_are_refused() -> None:
 
 @pytest.mark.parametrize("written", [0, 1, 2])
 def test_what_is_staged_ends_where_its_segment_does(written: int) -> None:
-    """Who reads in large pieces asks for more than there is (simulator seed 116)."""
+    """A caller that reads in large pieces asks for more than there is (simulator seed 116)."""
     wal, _ = start(MemoryDisk())
     for slot in range(1, written + 1):
         wal.stage(accept(slot, bytes(300)))
@@ -268,7 +268,7 @@ def test_a_failed_write_is_final(operation: str) -> None:
     taken = wal.take()
     assert taken is not None
     disk.fail(operation, errno.EIO)
-    for _ in range(2):  # the second time the disk would say yes
+    for _ in range(2):  # the second time the disk would report success
         with pytest.raises(StorageFailed) as caught:
             wal.write(taken)
         assert caught.value.operation == operation
@@ -276,7 +276,7 @@ def test_a_failed_write_is_final(operation: str) -> None:
 
 
 def test_a_full_disk_stops_the_preparation_and_not_the_log() -> None:
-    """What is ready can be filled to the end, and space that is freed is used."""
+    """Prepared segments are filled to the end, and freed space is used."""
     disk = MemoryDisk(capacity_bytes=3 * 4096)
     wal, _ = start(disk)
     with pytest.raises(DiskFull):
@@ -290,7 +290,7 @@ def test_a_full_disk_stops_the_preparation_and_not_the_log() -> None:
     assert not wal.prepare_next()
     left = wal.statistics().bytes_left
     assert left == 2 * 4096 - (wal.end & 0xFFFFFFFF)
-    disk.capacity_bytes = 0  # the segment made ahead needs no more space
+    disk.capacity_bytes = 0  # the segment prepared ahead needs no more space
     while wal.statistics().segments == 1:
         wal.stage(accept(2, bytes(500)))
     sync(wal)
@@ -342,8 +342,8 @@ def test_a_group_that_is_not_applied_keeps_its_segments() -> None:
 
 
 def test_more_segments_than_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest descriptors are closed and opened again when they are needed; how many stay open
-    follows what the process may have."""
+    """The oldest descriptors are closed, and reopened when needed; how many stay open depends on
+    the process's limit."""
     disk = RealDisk(tmp_path)
     wal, _ = start(disk)
     slot = 0
@@ -365,13 +365,13 @@ def test_more_segments_than_descriptors(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def files_open(directory: Path) -> int:
-    """Descriptors that this process has of files in it."""
+    """This process's open descriptors for files in it."""
     own = Path("/proc/self/fd")
     return sum(str(directory) in os.readlink(one) for one in own.iterdir() if one.is_symlink())
 
 
 def test_our_own_bugs_stop_the_node() -> None:
-    """A ballot that goes back, a slot out of all reason."""
+    """A ballot that goes back, a slot out of all range."""
     wal, _ = start(MemoryDisk())
     wal.stage(promise(5))
     with pytest.raises(AssertionError, match="after a promise"):
@@ -381,7 +381,8 @@ def test_our_own_bugs_stop_the_node() -> None:
 
 
 def test_an_entry_larger_than_a_segment_gets_one_made_to_measure() -> None:
-    """What a peer may send depends on the protocol's limit, not on our own configuration."""
+    """A peer's entry may be as large as the protocol allows, whatever our own configuration
+    says."""
     disk = MemoryDisk()
     wal, _ = start(disk)
     sizes = (10, 5_000, 20, 70_000, 9_000, 30)
@@ -407,8 +408,8 @@ def test_an_entry_larger_than_a_segment_gets_one_made_to_measure() -> None:
 
 
 def test_what_is_not_written_yet_is_not_checked() -> None:
-    """While a disk hangs, segments fill up in memory: to the scrubber, what their files lack would
-    be damage, and cost votes (whole nodes, seeds 718 and 880)."""
+    """While a disk hangs, segments fill up in memory. If the scrubber took what their files lack
+    for damage, it would cost votes (whole nodes, seeds 718 and 880)."""
     wal, _ = start(MemoryDisk())
     wal.stage(accept(1, b"written"))
     sync(wal)
@@ -452,7 +453,7 @@ def test_a_full_disk_has_no_room_for_one_made_to_measure() -> None:
 
 
 def test_the_first_bytes_of_a_log_are_what_the_format_says() -> None:
-    """Golden bytes: whoever changes them changes the format version."""
+    """Golden bytes: a change of them is a change of the format version."""
     disk = MemoryDisk()
     wal, _ = open_wal(disk, boot(disk, "golden", NodeId(1)), SMALL)
     wal.stage(AcceptRecord(GroupId(2), Slot(3), Ballot(4, NodeId(5)), batch((b"data",)), Slot(1)))
@@ -498,7 +499,7 @@ GOLDEN_RECORD = (
 
 @attrs.define
 class Threads:
-    """A writer and a preparer, as the shell will have them."""
+    """A writer and a preparer, as in the shell."""
 
     wal: Wal
     batches: "SimpleQueue[WriteBatch | None]" = attrs.Factory(SimpleQueue)
@@ -517,7 +518,7 @@ class Threads:
 
 
 def test_loop_writer_and_preparer_in_three_threads(tmp_path: Path) -> None:
-    """Staging and reading never wait; segments roll, retire and recycle meanwhile."""
+    """Staging and reading never wait, while segments roll, retire and are recycled."""
     disk = RealDisk(tmp_path)
     wal, _ = start(disk, WalConfig(segment_bytes=1 << 16))
     threads = Threads(wal)
@@ -550,7 +551,7 @@ def test_loop_writer_and_preparer_in_three_threads(tmp_path: Path) -> None:
         thread.join()
     while not threads.done.empty():
         wal.written(threads.done.get())
-    sync(wal)  # the last word on what is retired, perhaps
+    sync(wal)  # perhaps the last one about retired segments
     first = wal.slots(GROUP).start
     disk.close()
     wal, recovered = open_wal(disk := RealDisk(tmp_path), boot(disk, CLUSTER, NODE), SMALL)
