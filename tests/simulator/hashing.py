@@ -1,4 +1,4 @@
-"""Digests of worlds under two hash seeds: what a seed means must not depend on the process."""
+"""Digests of worlds under two hash seeds: the meaning of a seed must not depend on the process."""
 
 import os
 import subprocess
@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 
 def digests(seeds: Iterable[int], settings: Sequence[str]) -> set[tuple[str, ...]]:
-    """Of these worlds, by a process under each of two hash seeds: one element if they agree."""
+    """The digests of these worlds, by a process under each of two hash seeds: one element if they
+    agree."""
     program = (
         "from simulator.swarm import Job, run_world\n"
         f"for seed in {tuple(seeds)}:\n"

@@ -1,4 +1,4 @@
-"""The production broker and coordinator in the swarm: worlds that keep their promises."""
+"""The production broker and coordinator in the swarm: worlds that keep their guarantees."""
 
 import pytest
 
@@ -13,12 +13,13 @@ SEEDS = (
     22,  # a producer's second batch overtook the first, which nobody was master for
 )
 BROKER = (f"workload={Workload.BROKER.value}", "writers=0", "reborn=0")
-"""Seeds that found something did so without these, whose frames shift all the others."""
+"""The settings under which these seeds found something; without them all later frames shift."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_world_of_brokers_keeps_its_promises(seed: int) -> None:
-    """Nothing acknowledged is lost, doubled or reordered; groups have one owner per partition."""
+    """Nothing acknowledged is lost, doubled or reordered; each partition has one owner per
+    group."""
     verdict = run_world(Job(seed, settings=BROKER))
     assert not verdict.failure, verdict.report
     assert verdict.statistics["acknowledged"] > 0
@@ -27,14 +28,15 @@ def test_a_world_of_brokers_keeps_its_promises(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [1, 4])
 def test_nothing_of_a_topic_outlives_it(seed: int) -> None:
-    """Deleted and made anew while its clients go on (1: offsets came back; 4: epochs fell)."""
+    """It is deleted and made again while its clients go on (1: offsets came back; 4: epochs
+    fell)."""
     verdict = run_world(Job(seed, settings=(BROKER[0], "reborn=1")))
     assert not verdict.failure, verdict.report
     assert verdict.statistics["topics made anew"] >= 2
 
 
 def test_all_crash_when_one_has_heard_of_a_change_of_members() -> None:
-    """Those who are left out then must be no half of the older members either."""
+    """The nodes left out then must not be half of the older members either."""
     verdict = run_world(Job(1005, DiskKind.WAL, settings=(BROKER[0], "reborn=0")))
     assert not verdict.failure, verdict.report
 
@@ -69,8 +71,8 @@ SETTLING = (
     ],
 )
 def test_data_leaves_the_log_and_comes_from_peers(seed: int) -> None:
-    """With the real log, checkpoints and cold segments, and threads that die in the middle: what
-    was acknowledged is read, on every node, wherever it lies by then."""
+    """With the real log, checkpoints, cold segments, and threads that die in the middle: every node
+    can read what was acknowledged, wherever it is by then."""
     verdict = run_world(Job(seed, DiskKind.WAL, settings=SETTLING))
     assert not verdict.failure, verdict.report
     assert verdict.statistics["checkpoints"] > 20
@@ -80,7 +82,7 @@ def test_data_leaves_the_log_and_comes_from_peers(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [3])
 def test_jobs_that_die_and_run_their_micro_batches_again_write_everything_once(seed: int) -> None:
-    """Under faults and steals, from checkpoints and states that came from peers."""
+    """Under faults and steals, from checkpoints and from states that came from peers."""
     verdict = run_world(Job(seed, DiskKind.WAL, settings=(*SETTLING, "writers=2")))
     assert not verdict.failure, verdict.report
     assert verdict.statistics["micro-batches run again"] > 10

@@ -1,4 +1,4 @@
-"""The checkers object where they should, each on its own; the parts of a world do their work."""
+"""Each checker objects where it should; the parts of a world do their work."""
 
 import random
 

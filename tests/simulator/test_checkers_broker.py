@@ -1,4 +1,4 @@
-"""The checkers of worlds with brokers are checked: each anomaly is noticed by its name."""
+"""The checkers of worlds with brokers are checked: each anomaly is reported by its name."""
 
 from typing import Any
 
@@ -177,7 +177,8 @@ def test_an_acknowledgement_of_what_is_not_there(story: Story) -> None:
 
 
 def test_a_writer_that_is_told_of_what_is_not_there(story: Story) -> None:
-    """By the log itself, whether it hears of it or not: it would go on with what comes next."""
+    """The log notices it, whether or not the writer does: the writer would continue with what comes
+    next."""
     there = KafkaError.DUPLICATE_SEQUENCE_NUMBER
     for number in (1, 2):
         story.made[number] = batch(str(number), **under(0, number - 1, more=True))

@@ -1,4 +1,4 @@
-"""The checker of orders is checked: what comes late is noticed, and what may be is not."""
+"""The checker of orders is checked: it reports late ones, and no allowed ones."""
 
 import pytest
 
@@ -90,7 +90,7 @@ def test_orders_in_their_order_are_all_right() -> None:
 
 @pytest.mark.parametrize("fate", [Fate.UNKNOWN, Fate.UNHEARD])
 def test_an_order_after_one_that_was_acknowledged_since(fate: Fate) -> None:
-    """What was never answered may still be on its way from its client: nobody's fault."""
+    """An order that was never answered may still be on its way from its client: nobody's fault."""
     orders = Orders()
     late = set_and_told(orders, fate)
     set_and_told(orders, Fate.DONE)

@@ -1,4 +1,4 @@
-"""Worlds about clocks alone: nobody acts by one that its peers have proved to be wrong (ADR 43)."""
+"""Worlds about clocks alone: nobody acts by a clock that its peers have proved wrong (ADR 43)."""
 
 from collections import Counter
 from typing import Final
@@ -41,6 +41,6 @@ def test_a_world_is_a_function_of_its_seed() -> None:
 
 @pytest.mark.parametrize("name", sorted(FOUND_BY))
 def test_the_faults_of_before_are_found(name: str) -> None:
-    """Forgetting on the loss of a link, slow readings dropped, machines that stood still."""
+    """Forgetting when a link is lost, dropping slow readings, machines that stood still."""
     first = FOUND_BY[name]
     assert any(noticed_by(name, seed) for seed in range(first, first + SEEDS_MAX))

@@ -1,4 +1,4 @@
-"""Worlds about members that die: how long they are waited for, whatever becomes of coordinators."""
+"""Worlds about members that die: how long they are waited for, whatever happens to coordinators."""
 
 import pytest
 
@@ -22,8 +22,8 @@ CRASHES = (*MOVES, "faults=CRASH,CUT_MASTER,DOOM", "fault_gap_ns=2000000000")
 def test_a_dead_member_is_replaced_within_a_session_and_one_grace(
     settings: tuple[str, ...],
 ) -> None:
-    """A coordinator that stalls twice a session, masters that move four times a session, masters
-    that die: what counts is only the time in which anybody listened
+    """A coordinator that stalls twice per session timeout, masters that move four times, masters
+    that die: only the time counts in which a coordinator could hear members
     (`simulator.checkers.dead_members`)."""
     found = 0
     for seed in WITH_CRASHES if settings is CRASHES else SEEDS:

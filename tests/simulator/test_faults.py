@@ -1,4 +1,4 @@
-"""The faults do what they say: links, crashes between two effects, disks, clocks."""
+"""The faults do what they should: links, crashes between two effects, disks, clocks."""
 
 import itertools
 import random
@@ -89,7 +89,7 @@ def test_in_a_ring_everybody_hears_a_majority(nodes: int) -> None:
 
 @pytest.mark.parametrize("boundary", [Boundary.SYNCED, Boundary.TOLD])
 def test_a_doomed_node_dies_at_its_boundary(boundary: Boundary) -> None:
-    """Durable and nobody told, or told: the vote is on the disk either way."""
+    """Durable and not yet sent, or sent: the vote is on the disk in both cases."""
     script = Script()
     script.elect(0)
     script.until_acknowledged(script.write(0, 1))
@@ -187,7 +187,7 @@ def test_a_full_disk_takes_the_same_batch_when_there_is_room(make: Callable[[], 
 def test_a_directory_that_is_gone_or_old_is_forgotten_by_all_its_groups(
     make: Callable[[], Disk],
 ) -> None:
-    """And it stays so until it is durable that they do not vote."""
+    """And this lasts until it is durable that they do not vote."""
     disk = make()
     first = disk.boot([G, OTHER])
     assert not first.forgotten
@@ -213,7 +213,7 @@ def test_a_directory_that_is_gone_or_old_is_forgotten_by_all_its_groups(
 
 @pytest.mark.parametrize("seed", range(30))
 def test_flipped_bits_are_noticed_and_never_replayed(seed: int) -> None:
-    """Whatever is damaged: what the boot gives back is what was written, or the group is silent."""
+    """Whatever is damaged: the boot returns what was written, or the group is silent."""
     disk = WalDisk(NodeId(0))
     disk.boot([G])
     written(disk, *([one] for one in votes(G, 1, 150)))
@@ -256,7 +256,7 @@ def test_a_majority_heals_before_the_others() -> None:
         world = World(draw(seed))
         for node in world.nodes.values():
             node.boot()
-        for group, members in world.members.items():  # somebody is leaving, and may have left soon
+        for group, members in world.members.items():  # a node is leaving, and may soon have left
             fewer = config(Config(members[: len(members) // 2] + members[len(members) // 2 + 1 :]))
             world.proposal_seen(group, Slot(9), BALLOT, fewer)
         world.nemesis._heal()
@@ -279,8 +279,8 @@ def test_a_majority_heals_before_the_others() -> None:
 
 
 def test_who_does_not_vote_counts_as_lost_whatever_has_taken_its_vote() -> None:
-    """Seeds 617 and 972 at 1b0b436: a loss of earlier was found after the nemesis had settled it,
-    and with those who were lost or left out since there was no majority that votes."""
+    """Seeds 617 and 972 at 1b0b436: an earlier loss was found after the nemesis had counted the
+    node as recovered. With the nodes lost or left out since then, no voting majority was left."""
     world = World(draw(next(seed for seed in range(1000) if draw(seed).nodes == 3)))
     disks = world.nemesis.disks
     for node in world.nodes.values():

@@ -1,4 +1,4 @@
-"""The explicit-state models: no rule is forgotten, and the runner tells good from bad."""
+"""The explicit-state models: no rule is forgotten, and the runner tells good results from bad."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ SOURCE_FILES: Final = sorted(SOURCES.glob("*.cpp"))
 
 
 def flags(source: Path) -> dict[str, str]:
-    """The rules that a model can be without, and their names in protocol.md."""
+    """The rules that a model can do without, and their names in protocol.md."""
     return dict(FLAG.findall(source.read_text(encoding="utf-8")))
 
 

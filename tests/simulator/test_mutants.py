@@ -1,4 +1,4 @@
-"""The checkers are checked: a rule of protocol.md that is taken away is noticed.
+"""The checkers are checked: when a rule of protocol.md is removed, they notice.
 
 Only a few quick mutants run here; `make mutants` runs them all and writes docs/mutants.md.
 """
@@ -27,7 +27,8 @@ FIRST_SEED: Final = {
     "no-incarnation": 0,
     "read-no-epoch": 1,
 }
-"""Where to begin: a seed that is known to show the mutant is near, which saves time, not rigour."""
+"""Where to begin: near a seed that is known to show the mutant, which saves time and changes
+nothing else."""
 
 
 @pytest.mark.parametrize("name", sorted(FIRST_SEED))
@@ -40,7 +41,7 @@ def test_the_swarm_finds(name: str) -> None:
 
 
 def test_without_a_mutant_the_same_seeds_are_good() -> None:
-    """Or the mutants would be found for another reason."""
+    """Otherwise the mutants would be found for another reason."""
     for seed in sorted(set(FIRST_SEED.values())):
         verdict = run_world(Job(seed))
         assert not verdict.failure, verdict.report

@@ -1,4 +1,5 @@
-"""A failing world is made smaller, fails as before, and is replayed from what is printed."""
+"""A failing world is made smaller, still fails the same way, and can be replayed from the
+output."""
 
 import attrs
 import pytest
@@ -8,7 +9,7 @@ from simulator.shrink import Shrunk, shrink
 from simulator.swarm import Job, Verdict, options_of, run_world
 
 PLANTED = Job(0, mutant="found-ignored")
-"""A bug that shows only where something goes wrong: what phase 1 found is not proposed again."""
+"""A bug that shows only after a fault: values found in phase 1 are not proposed again."""
 
 
 @pytest.fixture(scope="module")

@@ -32,13 +32,13 @@ def founded(groups: tuple[GroupId, ...] = GROUPS) -> Script:
 
 
 def test_E9_a_difference_between_actual_and_ideal_is_found_and_mended() -> None:
-    """Nobody asks for a steal: every node looks, again and again."""
+    """Nobody asks for a steal: every node looks for differences again and again."""
     script = founded((REGISTRY_GROUP, ONE))
     script.wait(1_000)
     assert script.steals.count == 0, "nothing is misplaced, nothing moves"
     script.place_master(ONE, 2)
     script.until(lambda: script.masters(ONE) == [2], within_ns=1_000 * MS)
-    # And again when the master drifts away from its ideal place by itself.
+    # And again when the master drifts away from its ideal node by itself.
     script.crash(2)
     script.until(lambda: script.masters(ONE) in ([0], [1]))
     script.boot(2)
@@ -63,7 +63,8 @@ def test_E10_one_group_at_a_time_the_lowest_number_first() -> None:
 
 
 def test_E11_only_the_ideal_node_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else even asks for the token: the registry would refuse it, which is another rule."""
+    """Other nodes do not even ask for the token; that the registry would refuse it is another
+    rule."""
     begun: list[tuple[GroupId, int]] = []
     carry_out = SimBalancing._carry_out
 
@@ -90,14 +91,14 @@ def test_E11_only_the_ideal_node_begins(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_E15_what_a_client_sends_again_after_a_steal_went_wrong_is_there_once() -> None:
-    """The row leaves duplicates to the business. Here the sequence of the producer finds them:
-    both the old master's proposal and the retry at the new one are chosen, one is executed."""
+    """The row leaves duplicates to the application. Here the producer's sequence finds them: both
+    the old master's proposal and the retry at the new one are chosen, and one is executed."""
     script = founded((REGISTRY_GROUP, ONE))
     script.write_all(0, 2)
     held = script.hold(source=0, where=lambda one: isinstance(one, Accept) and one.group == ONE)
     script.write(0, 3)
     script.wait(5)
-    script.crash(0)  # it has proposed, and told nobody
+    script.crash(0)  # it has proposed, and answered nobody
     script.until(lambda: script.masters(ONE) in ([1], [2]))
     master = script.masters(ONE)[0]
     script.until_acknowledged(script.write(master, 3))
@@ -111,11 +112,11 @@ def test_E15_what_a_client_sends_again_after_a_steal_went_wrong_is_there_once() 
 
 
 def test_E16_the_master_looks_again_before_it_lets_go() -> None:
-    """Another steal, another version of the lease, another token: it keeps the group."""
+    """Another steal, another version of the lease, or another token: it keeps the group."""
     script = founded()
     stale, replica = script.node(2), script.replica(2, ONE)
     stale.ask_for(ONE, stale.core.incarnation, replica.lease.ver, 0)  # no token
-    stale.ask_for(ONE, stale.core.incarnation, replica.lease.ver, 1_000)  # one nobody has granted
+    stale.ask_for(ONE, stale.core.incarnation, replica.lease.ver, 1_000)  # that nobody has granted
     script.wait(500)
     assert script.masters(ONE) == [0]
     balancing = script.node(1).balancing
@@ -185,7 +186,7 @@ def test_E20_the_final_period_is_one_propose() -> None:
 
 
 def test_E21_the_cycle_ends_at_once_when_the_master_has_changed() -> None:
-    """Not after its deadline: everything is resumed, and the next look decides anew."""
+    """Not at its deadline: everything is resumed, and the next look decides again."""
     script = founded((REGISTRY_GROUP, ONE))
     lost = script.drop(StealRequest)
     script.place_master(ONE, 2)
@@ -200,8 +201,8 @@ def test_E21_the_cycle_ends_at_once_when_the_master_has_changed() -> None:
 
 
 def test_a_policy_that_allows_it_has_steals_side_by_side() -> None:
-    """In some world, with faults; what the budget says holds for each of them. Which world
-    it is changes with every message more or less: so they are tried in turn, small ones."""
+    """In some world, with faults; the budget's limit holds in all of them. Which world it is
+    changes with every additional message, so small worlds are tried in turn."""
     together = 0
     for options in map(draw, range(760, 1_500)):
         several = len(options.groups) > 2 and options.nodes < 7

@@ -1,4 +1,5 @@
-"""Trace validation: the specification accepts what the core does, and refuses what it must not."""
+"""Trace validation: the specification accepts what the core does, and rejects what it must not
+do."""
 
 import io
 from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ from simulator.world import World
 from tests.cluster.scenery import FULL
 
 WORLDS: Final = 4 if FULL else 2
-"""`make model` runs more worlds and more bugs; these are a taste in every test run."""
+"""`make model` runs more worlds and more bugs; every test run has a few of them."""
 SEEDS_MAX: Final = 8
 
 
@@ -44,7 +45,7 @@ def test_what_the_core_does_is_accepted(seed: int) -> None:
 
 @pytest.mark.parametrize("mutant", sorted(set(REFUSED_BY) - RARE))
 def test_what_a_planted_bug_does_is_refused_by_the_rule_it_breaks(mutant: str) -> None:
-    """In some world soon: not every world gives every bug its opportunity."""
+    """In some early world: not every world gives every bug its opportunity."""
     verdict = validate_planted(mutant, range(SEEDS_MAX))
     assert verdict.rule == REFUSED_BY[mutant], f"{MUTANTS[mutant].what}: {verdict.line()}"
 
@@ -62,7 +63,7 @@ def test_in_a_world_of_brokers_a_planted_bug_is_refused() -> None:
 
 
 def test_a_watched_world_is_the_same_world() -> None:
-    """Who watches must not be noticed, or what was validated is not what runs."""
+    """Watching must not change anything, or the validated code is not the code that runs."""
     options = attrs.evolve(draw(0, workload=Workload.COMMANDS), checkpoint_slots=0)
     plain, watched = World(options), ObservedWorld(options, lambda _: None)
     plain.run()
@@ -74,7 +75,7 @@ def test_a_watched_world_is_the_same_world() -> None:
 
 
 class Recorded:
-    """The trace of one world, one group, kept to be changed and judged again."""
+    """The trace of one world and one group, to be changed and judged again."""
 
     def __init__(self, seed: int) -> None:
         self.seed, options = seed, draw(seed, workload=Workload.COMMANDS)
@@ -88,7 +89,7 @@ class Recorded:
         return judge(Judge(self.members, self.margin_ns), trace, 0)
 
     def changed(self, which: Callable[[Any], bool], change: Callable[[Any], Any]) -> Validation:
-        """The first event that is so is changed, or left out (None)."""
+        """The first event that satisfies the condition is changed, or left out (None)."""
         at = next(index for index, event in enumerate(self.trace) if which(event))
         new = change(self.trace[at])
         return self.judged([*self.trace[:at], *([new] if new else []), *self.trace[at + 1 :]])
@@ -190,7 +191,7 @@ CHANGES: Final[dict[str, tuple[str, Callable[[Any], bool], Callable[[Any], Any]]
 
 @pytest.fixture(scope="module")
 def recorded() -> Recorded:
-    """The first world in which everything happens that is to be changed."""
+    """The first world in which all events happen that are to be changed."""
     for seed in range(SEEDS_MAX):
         one = Recorded(seed)
         if all(any(map(which, one.trace)) for _, which, _ in CHANGES.values()):
@@ -223,7 +224,8 @@ def test_a_trace_is_the_same_from_a_file(recorded: Recorded, tmp_path: Path) -> 
 
 
 def forgetful_boots(one: Recorded) -> Iterator[tuple[Validation, Validation]]:
-    """Every boot with votes, judged as if the disk had lost them: unsaid, and said."""
+    """Every boot with votes, judged as if the disk had lost them: with the loss hidden, and
+    declared."""
     for index, event in enumerate(one.trace):
         if isinstance(event, events.Booted) and event.votes and not event.forgot:
             before, after = one.trace[:index], one.trace[index + 1 :]
@@ -235,11 +237,11 @@ def forgetful_boots(one: Recorded) -> Iterator[tuple[Validation, Validation]]:
 
 
 def test_a_node_that_has_forgotten_votes_may_not_vote_again() -> None:
-    """Not before the slots it voted in are decided: what the honest node did was too soon."""
+    """Not before the slots it voted in are decided: here the honest node's votes come too soon."""
     for seed in range(SEEDS_MAX):
         for unsaid, said in forgetful_boots(Recorded(seed)):
             if unsaid.accepted:
-                continue  # they had outlived a power cut un-synced: nobody knew of them
+                continue  # they had outlived a power cut unsynced: nobody knew of them
             assert unsaid.rule == "R18", unsaid.line()
             if said.rule == "ADR 4":
                 return

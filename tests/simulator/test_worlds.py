@@ -1,4 +1,4 @@
-"""Worlds from seeds: they keep their promises, and they can be replayed bit for bit."""
+"""Worlds from seeds: they keep their guarantees, and can be replayed bit for bit."""
 
 import attrs
 import pytest
@@ -45,7 +45,7 @@ def test_a_world_keeps_its_promises(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [30, 63, 900, 901, 902, 903])  # 30, 63: see test_bad_blocks.py
 def test_the_real_log_under_power_cuts(seed: int) -> None:
-    """storage/: the write-ahead log and its recovery, on a disk that tears what was not synced."""
+    """storage/: the write-ahead log and its recovery, on a disk that tears unsynced data."""
     verdict = run_world(Job(seed, DiskKind.WAL))
     assert not verdict.failure, verdict.report
 
@@ -53,7 +53,7 @@ def test_the_real_log_under_power_cuts(seed: int) -> None:
 @pytest.mark.parametrize("seed", [3, 9] if FULL else [3])
 @pytest.mark.parametrize("strategy", [one for one in Strategy if one is not Strategy.DELEGATE])
 def test_the_older_ways_to_hand_over(strategy: Strategy, seed: int) -> None:
-    """E19: slower, and no less safe."""
+    """E19: slower, but as safe."""
     job = Job(seed, strategy=strategy)
     verdict = run_world(job)
     assert not verdict.failure, f"{verdict.report}\nreplay: {replay_command(verdict, job)}"
@@ -67,7 +67,8 @@ def test_a_seed_is_the_same_world_under_every_hash_seed() -> None:
 
 
 def test_what_is_drawn_in_one_place_shifts_no_other() -> None:
-    """One root seed split by name: another number of clients, the same faults at the same times."""
+    """One root seed is split by name: with another number of clients, the same faults come at the
+    same times."""
     few = World(attrs.evolve(draw(4), clients_per_group=1))
     many = World(attrs.evolve(draw(4), clients_per_group=3))
     for world in (few, many):
@@ -110,7 +111,7 @@ def test_progress_is_demanded_within_ten_leases_of_the_heal() -> None:
 def test_a_client_that_hears_nothing_goes_round_all_nodes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So that "a client is answered after the heal" depends on the nodes, not on its luck."""
+    """So "a client is answered after the heal" depends on the nodes, not on luck."""
     seed = next(seed for seed in range(1_000) if draw(seed).nodes == 7)
     world = World(attrs.evolve(draw(seed), workload=Workload.COMMANDS))
     asked: list[int] = []

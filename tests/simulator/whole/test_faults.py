@@ -1,4 +1,5 @@
-"""What befalls nodes, directories, topics and members: worlds are clean, and planted bugs found."""
+"""Faults of nodes, directories, topics and members: worlds are clean, and planted bugs are
+found."""
 
 import pytest
 
@@ -22,7 +23,7 @@ MOVING = dict(
     liars=0,
     families=(),
 )
-"""Groups move all the time, and clients do not stop for that."""
+"""Groups move all the time, and clients do not stop meanwhile."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The table of planted bugs is about what is there, and the worlds that find them are clean."""
+"""The table of planted bugs refers to existing code, and the worlds that find them are clean."""
 
 from pathlib import Path
 from typing import Final

@@ -40,7 +40,7 @@ def test_sleepers_wake_in_the_order_of_their_times(bench: Bench) -> None:
 
 
 def test_who_waits_alone_goes_on_and_nobody_is_passed_by(bench: Bench) -> None:
-    """A thread that is the next one to do something is not switched out for that."""
+    """If the thread that waits is also the next one to act, it is not switched out."""
 
     def ticks() -> None:
         for _ in range(3):
@@ -48,7 +48,7 @@ def test_who_waits_alone_goes_on_and_nobody_is_passed_by(bench: Bench) -> None:
             bench.say("tick")
 
     bench.loop.at(15 * MS, bench.say, "event")
-    bench.loop.at(30 * MS, bench.say, "before")  # due with the third tick, and asked for earlier
+    bench.loop.at(30 * MS, bench.say, "before")  # due with the third tick, and requested earlier
     bench.threads.thread("a", ticks).start()
     bench.run(25)
     assert bench.said == [("tick", 10.0), ("event", 15.0), ("tick", 20.0)], "and no further"

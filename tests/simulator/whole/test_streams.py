@@ -96,7 +96,7 @@ def test_what_a_cut_link_holds_goes_on_when_it_is_whole(pair: Pair) -> None:
 def test_a_link_cut_for_long_ends_the_connection_of_who_sends_and_of_nobody_else(
     pair: Pair,
 ) -> None:
-    """The other side holds a connection that is none any more, until it says something itself."""
+    """The other side keeps a connection that no longer exists, until it sends something itself."""
     pair.link.cut.update({(1, 2), (2, 1)})
     pair.one.send(b"lost")
     pair.pass_ms(USER_TIMEOUT_NS / MS + 1_000)

@@ -1,4 +1,4 @@
-"""What is looked at all the time can fail: accounts, holes, clients that get nowhere."""
+"""The checks that run all the time can fail: accounts, holes, clients that get nowhere."""
 
 import pytest
 
@@ -20,7 +20,7 @@ ALONE |= dict(reborn=False, trimmed=False, compacted=False)
 
 
 def test_bytes_of_connections_that_are_gone_are_found_in_the_account() -> None:
-    """Slow disks, so that much is under way when connections are reset."""
+    """The disks are slow, so much is under way when connections are reset."""
     options = small(
         1,
         faults=frozenset({Fault.RESET}),
@@ -34,7 +34,7 @@ def test_bytes_of_connections_that_are_gone_are_found_in_the_account() -> None:
 
 
 def quiet_world() -> World:
-    """Nothing hurts it; the topic is there after five seconds."""
+    """Without faults; the topic exists after five seconds."""
     world = World(small(1, faults=frozenset(), lease_ms=800, **ALONE))
     world.begin()
     world.loop.run_until(5_000 * MS)
@@ -42,7 +42,7 @@ def quiet_world() -> World:
 
 
 def test_a_hole_is_found_where_a_majority_could_go_on() -> None:
-    """Its producers stop: from outside that is a cluster that acknowledges nothing."""
+    """Its producers stop: from outside, the cluster acknowledges nothing."""
     world = quiet_world()
     for client in world.clients:
         client.stopped = True

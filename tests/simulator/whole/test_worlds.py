@@ -35,10 +35,10 @@ def test_worlds_are_clean(seed: int, faults: set[Fault]) -> None:
 
 @pytest.mark.parametrize("seed", [289, 673, 880, 316])
 def test_worlds_that_once_failed_are_clean(seed: int) -> None:
-    """289: of two, one votes again and is no second copy yet. 673: a node that is down has the only
-    copy of a Paxos group, and nobody who answers is a member. 880: the scrubber takes what a hung
-    disk has not written yet for damage. 316: who was just added learns too late, and knows no
-    master. Readers and low limits came later."""
+    """289: one of two votes again and is no second copy yet. 673: a node that is down has the only
+    copy of a Paxos group, and no node that answers is a member. 880: the scrubber takes what a hung
+    disk has not written yet for damage. 316: a node that was just added learns too late, and knows
+    no master. Readers and low limits came later."""
     verdict = run_world(attrs.evolve(draw(seed), readers=(), tight=False))
     assert not verdict.failure, f"{verdict.failure}\n{verdict.report}"
     lost = verdict.statistics["directories lost"]
@@ -68,7 +68,7 @@ def test_a_seed_is_one_world_in_every_process() -> None:
 
 
 def share_of_ready_looks() -> float:
-    """Of three nodes of which each keeps some groups only, under leases of 0.8 s."""
+    """Of three nodes, each of which hosts only some groups, under leases of 0.8 s."""
     world = World(small(14, replicas=1, lease_ms=800, faults=frozenset(), operators=0))
     looks: list[bool] = []
 
@@ -85,7 +85,7 @@ def share_of_ready_looks() -> float:
 
 
 def test_who_keeps_no_copy_of_a_group_always_knows_its_master() -> None:
-    """Seed 14: masters told of themselves once a second, of leases that ran for 0.8 s."""
+    """Seed 14: masters announced themselves once a second, with leases of 0.8 s."""
     assert share_of_ready_looks() == 1.0
     with (
         plant(MUTANTS["masters-told-once-a-second"]),
