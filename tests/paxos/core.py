@@ -18,7 +18,7 @@ from paxos.timing import Timing
 GROUP = GroupId(1)
 START_NS = 10_000 * MS
 LIFE = Incarnation(1)
-"""Of a member, unless something else is said."""
+"""A member's incarnation unless the test gives another."""
 
 
 def ballot(round_: int, node: int) -> Ballot:

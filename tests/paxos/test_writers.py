@@ -15,7 +15,7 @@ CHANGING = frozenset(
     {"add", "append", "appendleft", "clear", "discard", "extend", "insert"}
     | {"pop", "popleft", "remove", "setdefault", "update"}
 )
-"""Methods by which a set, a list or a dict is changed."""
+"""Methods that change a set, a list or a dict."""
 PAGE = TREE / "docs/reading-the-safety-argument.md"
 
 
@@ -23,7 +23,7 @@ class Write(NamedTuple):
     module: str
     line: int
     owner: str
-    """The class whose field it is as far as can be seen, else ""."""
+    """The class of the field's owner if the source shows it, else ""."""
     field: str
 
 
@@ -137,7 +137,7 @@ def writes_of(module: str, tree: ast.Module) -> Iterator[Write]:
 
 
 ONE_OBJECT = ("Core", "Live", "Replica")
-"""A replica is all three: whose field it is, its name says."""
+"""A replica is all three: a field's name decides which of them has it."""
 
 
 def may(write: Write) -> bool:

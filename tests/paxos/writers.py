@@ -134,7 +134,7 @@ PARTS: Final[Mapping[str, str]] = {
     "lease": "Lease",
     "chain": "ChainHash",
 }
-"""By which name each is known, wherever it is used."""
+"""The name under which each class is used."""
 
 
 def markdown() -> Iterator[str]:

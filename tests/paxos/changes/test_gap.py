@@ -26,7 +26,7 @@ from paxos.step import VotingRecord
 from tests.paxos.core import GROUP, LIFE, Member, accept, ballot, member, messages, some
 
 LOST = 3
-"""Slots 1 to 3 are chosen, and gone."""
+"""Slots 1 to 3 are chosen and lost."""
 
 
 def gapped(nodes: int = 3) -> Member:

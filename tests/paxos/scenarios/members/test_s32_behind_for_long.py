@@ -7,9 +7,9 @@ from paxos.messages import Learned, Nack, Prepare
 from simulator.script import Script
 
 GROUPS = tuple(map(GroupId, range(1, 41)))
-"""More than may learn at a time, even if each had an answer at once."""
+"""More than may learn at a time, even if every one got its answer at once."""
 MISSED = 300
-"""Slots, and more than a member votes for ahead of what it has applied."""
+"""In slots: more than a member votes for ahead of what it has applied."""
 
 
 def quiet(script: Script, since_ns: int) -> bool:

@@ -24,7 +24,7 @@ TIMING = Timing()
 MASTERLESS_NS_MAX = (
     TIMING.lease_ns + 2 * TIMING.margin_ns + TIMING.settle_ns + TIMING.backoff_cap_ns + 500 * MS
 )
-"""Nobody acts for so long at most: a whole lease, where its holder is the one who died."""
+"""The longest time nobody acts: a whole lease, if its holder is the node that died."""
 
 TOKEN_MARGIN_NS = 500 * MS
 
