@@ -48,7 +48,7 @@ def view(
     alive: tuple[int, ...] = (1, 2, 3),
     **kwargs: Any,
 ) -> ClusterView:
-    """Groups by master and by ideal node; everything else healthy unless told."""
+    """Groups by master and by ideal node; everything else is healthy unless given."""
     seen = {GroupId(number): group(number, master) for number, master in masters.items()}
     seen.update({GroupId(number): one for number, one in (groups or {}).items()})
     fields: dict[str, Any] = {
@@ -102,7 +102,7 @@ def acquire(
 
 
 def founded(groups: int = 4, nodes: tuple[int, ...] = (1, 2, 3)) -> Registry:
-    """A cluster with so many groups and nodes, and nothing else."""
+    """A cluster with that many groups and nodes, and nothing else."""
     registry = Registry()
     run(registry, FoundCluster("test", groups), *map(register, nodes))
     return registry

@@ -1,4 +1,4 @@
-"""Assignments: the best there are, by brute force; and their prices prove it at any size."""
+"""Assignments are optimal, by brute force; and their prices prove it at any size."""
 
 from collections import Counter
 from fractions import Fraction
@@ -49,7 +49,7 @@ Cost = tuple[int, int, int, Fraction, int]
 
 
 def cost(problem: AssignmentProblem, sets: dict[GroupId, tuple[NodeId, ...]]) -> Cost:
-    """What the module says it costs, said anew."""
+    """The cost by the module's definition, computed independently."""
     penalty = price = excess = 0
     counts = Counter(problem.fixed)
     for group, members in sets.items():
@@ -113,7 +113,8 @@ def test_at_any_size_prices_prove_it(problem: AssignmentProblem) -> None:
 
 
 def test_prices_prove_nothing_of_another_assignment() -> None:
-    """Node 1 has everything; prices of the even assignment do not hold there, nor any others."""
+    """Node 1 has everything; neither the prices of the even assignment nor any others hold
+    there."""
     groups = [GroupId(one) for one in range(4)]
     nodes = [NodeId(1), NodeId(2)]
     crowded = AssignmentProblem(

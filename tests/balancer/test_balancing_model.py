@@ -1,8 +1,9 @@
-"""Three stealing machines, one registry and a toy map of masters in a world of faults.
+"""Three stealing machines, one registry and a toy map of masters, in a world of faults.
 
-Time is virtual, chance comes from the seed. Messages are lost, repeated and late, nodes crash,
-stop and see an old world, clocks are off by up to half of the token's margin; then the faults end.
-At any time the steal token has one user at most, and in the end every master is where it belongs.
+Time is virtual, and all random choices come from the seed. Messages are lost, repeated and late;
+nodes crash, stop and see an old state; clocks are off by up to half of the token's margin; then the
+faults end. At any time the steal token has at most one user, and in the end every master is on its
+ideal node.
 """
 
 from collections.abc import Callable
@@ -58,7 +59,7 @@ class Member:
 
 
 class World:
-    """Everything that is true, and the messages under way."""
+    """The true state, and the messages under way."""
 
     def __init__(self, seed: int) -> None:
         self.dice = Random(seed)
@@ -97,7 +98,7 @@ class World:
         return Now(START_NS + self.ms * MS + member.wall_error_ns, self.ms * MS)
 
     def send(self, deliver: Callable[[], None]) -> None:
-        """Lost, repeated or late, as long as there are faults."""
+        """Messages are lost, repeated or late as long as there are faults."""
         copies = 1
         if self.faulty:
             copies = self.dice.choices((0, 1, 2), (15, 75, 10))[0]
@@ -117,7 +118,7 @@ class World:
             groups=member.masters,
         )
 
-    # ---- what happens to an action ---------------------------------------------------------------
+    # -- -- effects of an action -------------------------------------------------------------------
 
     def carry_out(self, member: Member, actions: list[Action]) -> None:
         for action in actions:
@@ -149,7 +150,7 @@ class World:
             member.inbox.append(event)
 
     def steal(self, request: RequestSteal, target: NodeId, incarnation: int) -> Callable[[], None]:
-        """The master's half: compare the version, then one propose moves the group, or an abort."""
+        """The master's half: compare the version, then move the group by one proposal, or abort."""
 
         def deliver() -> None:
             seen = self.masters[request.group]
@@ -235,7 +236,7 @@ class World:
     # ---- checkers --------------------------------------------------------------------------------
 
     def check_token_is_with(self, member: Member, group: GroupId) -> None:
-        """Whoever asks a master holds the token at that very moment, by the true registry."""
+        """A node that asks a master holds the token at that very moment, by the true registry."""
         token = self.registry.token
         assert token is not None, f"node {member.node} steals group {group} without a token"
         assert (token.target, token.target_incarnation, token.group) == (
@@ -263,7 +264,7 @@ class World:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_E10_one_steal_at_a_time_and_all_masters_get_home(seed: int) -> None:
-    """Whatever happens: one user of the token; when it stops happening: the ideal placement."""
+    """During the faults the token has one user; after them the placement becomes the ideal one."""
     world = World(seed)
     while world.ms < FAULTS_MS:
         world.step()

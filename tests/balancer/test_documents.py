@@ -1,4 +1,4 @@
-"""docs/balancer.md says what the code does: its table of states, its outcomes, its reasons."""
+"""docs/balancer.md agrees with the code: its table of states, its outcomes, its reasons."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def document() -> str:
 
 
 def test_the_picture_of_the_states_is_the_table(document: str) -> None:
-    """Every transition is drawn, and nothing else is."""
+    """Every transition is drawn, and no other."""
     drawn = {line.strip() for line in document.splitlines() if " --> " in line}
     table = {
         f"{before.replace('-', '_')} --> {after.replace('-', '_')}: {stimulus}"

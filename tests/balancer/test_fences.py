@@ -1,4 +1,4 @@
-"""A change that comes into the registry's log late undoes nothing that was acknowledged since."""
+"""A change that reaches the registry's log late undoes nothing that was acknowledged since."""
 
 import pytest
 
@@ -86,7 +86,8 @@ LATE: dict[str, tuple[Command, tuple[Command, ...]]] = {
 
 @pytest.mark.parametrize("what", LATE)
 def test_what_was_decided_before_is_refused(what: str) -> None:
-    """F1: whoever was answered meanwhile, also that all is as he wishes, finds it so afterwards."""
+    """F1: a client that was answered meanwhile, even that nothing had to change, finds it so
+    afterwards."""
     late, since = LATE[what]
     registry = founded()
     decision = decide(registry, late)
@@ -99,7 +100,7 @@ def test_what_was_decided_before_is_refused(what: str) -> None:
 
 @pytest.mark.parametrize("what", LATE)
 def test_the_same_decision_is_carried_out_once(what: str) -> None:
-    """Both copies were on their way, for nobody knew what had become of the first."""
+    """Both copies were on their way, because the fate of the first was unknown."""
     command, _ = LATE[what]
     registry = founded()
     decision = decide(registry, command)
@@ -154,8 +155,8 @@ def test_nothing_is_remembered_of_a_topic_that_is_gone() -> None:
 
 
 def test_where_an_older_version_has_kept_the_log_the_first_decision_begins() -> None:
-    """What was decided on before may have changed unseen, and replicas that go on from an older
-    checkpoint must come to the same end as those that have the log."""
+    """The basis of the decision may have changed unseen. Replicas that continue from an older
+    checkpoint must reach the same result as those that have the log."""
     registry = Registry()
     run(registry, FoundCluster("c", 4, NODES, 2), *map(register, NODES), CreateTopic("a", ID, 2))
     first = decide(registry, settings("1"))

@@ -1,4 +1,4 @@
-"""Whose turn it is: a cluster as a literal, and the reason for every group."""
+"""Whose turn it is to steal: a cluster as a literal, and the reason for every group."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def reasons(one: ClusterView, passed_over: tuple[int, ...] = ()) -> dict[int, St
 
 
 def test_E9_actual_against_ideal() -> None:
-    """Only what differs is to be moved, and a group without an ideal node is left alone."""
+    """Only differences are moved, and a group without an ideal node is left alone."""
     cluster = view(at(0), {1: 1, 2: 2, 3: 3, 9: 1}, {1: 1, 2: 2, 3: 3})
     assert reasons(cluster) == {
         1: StealReason.IN_PLACE,
@@ -57,7 +57,7 @@ def test_E9_actual_against_ideal() -> None:
 
 
 def test_E10_lowest_numbered_misplaced_group_first() -> None:
-    """Groups 2, 5 and 7 are misplaced, whatever the order in which they are listed."""
+    """Groups 2, 5 and 7 are misplaced, in whatever order they are listed."""
     cluster = view(at(0), {7: 1, 5: 1, 2: 1, 1: 1}, {5: 3, 1: 1, 7: 2, 2: 2})
     assert reasons(cluster) == {
         1: StealReason.IN_PLACE,
@@ -85,13 +85,13 @@ def test_E10_lowest_numbered_misplaced_group_first() -> None:
     ],
 )
 def test_what_keeps_a_misplaced_group_where_it_is(change: dict[str, Any], why: StealReason) -> None:
-    """Group 2 is on node 1 and belongs on node 2; one thing at a time is in the way."""
+    """Group 2 is on node 1 and belongs on node 2; each case has one obstacle."""
     fields = {"masters": {2: 1}, "ideal": {2: 2}} | change
     assert reasons(view(at(0), **fields)) == {2: why}
 
 
 def test_a_hindered_group_does_not_stop_those_behind_it() -> None:
-    """E10 with a muted group: the next one has its turn."""
+    """E10 with a muted group: the next one gets its turn."""
     cluster = view(at(0), {1: 1, 2: 1}, {1: 2, 2: 3}, history=(past(1, Outcome.TIMED_OUT, -1_000),))
     assert reasons(cluster) == {1: StealReason.MUTED, 2: StealReason.NEXT}
 
@@ -116,7 +116,7 @@ def test_the_groups_of_a_passed_over_node_wait_behind_the_others() -> None:
 
 
 def test_all_nodes_agree_on_whose_turn_it_is() -> None:
-    """The verdict does not depend on who looks, lag of one's own excepted."""
+    """The verdict does not depend on the node that looks, except for that node's own lag."""
     cluster = view(at(0), {1: 3, 2: 1, 3: 1}, {1: 2, 2: 2, 3: 3})
     seen = [reasons(attrs.evolve(cluster, me=NodeId(me))) for me in (1, 2, 3)]
     assert seen[0] == seen[1] == seen[2]

@@ -1,4 +1,4 @@
-"""Load reports and the built-in estimator: what travels, what is believed, and for how long."""
+"""Load reports and the built-in estimator: what is sent, what is believed, and for how long."""
 
 import json
 from typing import Any
@@ -45,7 +45,7 @@ reports = st.builds(
 
 
 def report(node: int, at_s: float, cpu_us: dict[int, int], **changes: Any) -> LoadReport:
-    """Five seconds of a node that spent so many µs of CPU a second on each group."""
+    """Five seconds of a node that spent that many µs of CPU a second on each group."""
     base = LoadReport(
         node=NodeId(node),
         incarnation=Incarnation(1),
@@ -134,7 +134,7 @@ def test_a_report_is_bounded_in_bytes() -> None:
 
 
 def test_weights_are_relative_and_have_a_floor() -> None:
-    """A group with three times the load of another, and one that idles."""
+    """A group with three times the load of another, and an idle one."""
     book = told(ClusterLoad(), 60, {1: 30_000, 2: 10_000, 3: 0})
     weights = book.weights(at(60_000), [GroupId(1), GroupId(2), GroupId(3)])
     assert weights is not None
@@ -161,7 +161,8 @@ def test_an_idle_cluster_weighs_all_groups_the_same() -> None:
 
 
 def test_too_little_or_too_old_is_nothing() -> None:
-    """Not before it is warm, not for half the groups, and not when the reports have stopped."""
+    """Not before it has warmed up, not for half of the groups, and not when the reports have
+    stopped."""
     groups = [GroupId(1), GroupId(2)]
     cold = told(ClusterLoad(), 20, {1: 9_000, 2: 9_000})
     assert cold.weights(at(20_000), groups) is None

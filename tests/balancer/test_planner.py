@@ -1,4 +1,4 @@
-"""The planner: even always, fewest moves, the same on every node."""
+"""The planner: always even, fewest moves, the same on every node."""
 
 from itertools import product
 from random import Random
@@ -21,7 +21,7 @@ def nodes(*numbers: int) -> list[NodeId]:
 
 
 def placed(text: str) -> dict[GroupId, NodeId]:
-    """`"1123"`: group 0 and 1 on node 1, group 2 on node 2, group 3 on node 3; `.` is nowhere."""
+    """`"1123"`: groups 0 and 1 on node 1, group 2 on node 2, group 3 on node 3; `.` is nowhere."""
     return {GroupId(at): NodeId(int(node)) for at, node in enumerate(text) if node != "."}
 
 
@@ -85,13 +85,13 @@ def cases(draw: st.DrawFn, groups_max: int = 60, nodes_max: int = 10, pins_max: 
     ],
 )
 def test_small_clusters(before: str, usable: tuple[int, ...], after: str) -> None:
-    """A cluster as a literal, and what becomes of it."""
+    """A cluster as a literal, and the plan for it."""
     plan = plan_placement(groups(len(before)), nodes(*usable), placed(before))
     assert drawn(plan) == after
 
 
 def test_every_decision_has_its_reason() -> None:
-    """Node 3 is drained, group 5 is pinned, group 6 is new: each says so."""
+    """Node 3 is drained, group 5 is pinned, group 6 is new: each reason is given."""
     plan = plan_placement(
         groups(7),
         nodes(1, 2, 3),
@@ -127,7 +127,8 @@ def test_a_pin_to_an_unusable_node_is_disregarded() -> None:
 
 
 def test_pins_count_for_the_load_of_their_node() -> None:
-    """Four groups pinned to node 1 are more than its share: the rest is level on the others."""
+    """Four groups pinned to node 1 are more than its share: the rest is spread evenly over the
+    others."""
     pinned = {GroupId(number): NodeId(1) for number in range(4)}
     plan = plan_placement(groups(8), nodes(1, 2, 3), placed("11111111"), pinned=pinned)
     assert drawn(plan) == "11112323"
@@ -152,7 +153,7 @@ def test_pins_hold_and_nothing_goes_to_an_excluded_node(case: Case) -> None:
 
 @given(cases())
 def test_an_even_placement_moves_nothing(case: Case) -> None:
-    """Planning again from the plan's own result is a no-op."""
+    """Planning again from the plan's own result changes nothing."""
     first = case.plan()
     again = attrs.evolve(case, current=dict(first.placement)).plan()
     assert again.moves == ()
@@ -161,7 +162,7 @@ def test_an_even_placement_moves_nothing(case: Case) -> None:
 
 @given(cases(), st.randoms(use_true_random=False))
 def test_every_node_makes_the_same_plan(case: Case, dice: Random) -> None:
-    """The order in which groups, nodes and masters happen to be listed means nothing."""
+    """The order in which groups, nodes and masters are listed does not matter."""
     shuffled_groups, shuffled_nodes = list(case.groups), list(case.nodes)
     shuffled_current = list(case.current.items())
     for one in (shuffled_groups, shuffled_nodes, shuffled_current):
@@ -175,7 +176,7 @@ def test_every_node_makes_the_same_plan(case: Case, dice: Random) -> None:
 @settings(max_examples=60, deadline=None)
 @given(cases(groups_max=6, nodes_max=3, pins_max=2))
 def test_no_placement_as_even_needs_fewer_moves(case: Case) -> None:
-    """Brute force over all placements of small clusters: as level as can be, then fewest moves."""
+    """Brute force over all placements of small clusters: as even as possible, then fewest moves."""
     pins = {group: node for group, node in case.pinned.items() if node in case.usable}
 
     def cost(nodes_of: tuple[NodeId, ...]) -> tuple[int, int]:
@@ -196,7 +197,7 @@ def test_no_placement_as_even_needs_fewer_moves(case: Case) -> None:
 
 @given(cases(groups_max=200, pins_max=0))
 def test_moves_reach_the_lower_bound(case: Case) -> None:
-    """At any size: who leaves a usable node is exactly what it has above its final share."""
+    """At any size: a usable node gives away exactly what it has above its final share."""
     plan = case.plan()
     shares = dict(zip(case.usable, loads(plan, case.usable), strict=True))
     held = [case.current.get(group) for group in case.groups]

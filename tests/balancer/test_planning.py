@@ -1,4 +1,4 @@
-"""When a plan is made: drains, deaths, new nodes, shifted load; and when none is."""
+"""When a plan is made: for drains, deaths, new nodes, shifted load; and when none is."""
 
 from collections import Counter
 from random import Random
@@ -28,7 +28,7 @@ BY_WEIGHT = Policy(evenness=Evenness.WEIGHT)
 
 
 class Story:
-    """One planning node, its registry, and a clock that ticks."""
+    """A planning node, its registry, and a clock that ticks."""
 
     def __init__(self, text: str, nodes: tuple[int, ...] = (1, 2, 3)) -> None:
         """`text`: the node of each group, as in test_plans."""
@@ -109,7 +109,7 @@ def test_a_node_that_drains_loses_its_groups_at_once_and_gets_as_many_back() -> 
 
 
 def test_a_short_absence_changes_nothing_and_a_long_one_does() -> None:
-    """Its groups are with whoever took them over: staying there is no move."""
+    """Its groups have masters elsewhere: leaving them there is no move."""
     story = Story("123123")
     story.alive = {1, 2}
     story.run(10_000)
@@ -212,7 +212,7 @@ def test_with_nobody_usable_there_is_no_plan() -> None:
 
 
 def loaded(story: Story, rates: dict[int, float], seconds: int) -> Story:
-    """Each node reports every 5 s what its groups cost, in µs of CPU a second."""
+    """Each node reports the cost of its groups every 5 s, in µs of CPU a second."""
     for _ in range(0, seconds, 5):
         for node in sorted(story.alive):
             mine = {
@@ -233,7 +233,7 @@ def fluctuating(story: Story, rates: dict[int, float], seconds: int, dice: Rando
 
 @pytest.mark.parametrize("seed", range(5))
 def test_no_ping_pong_under_a_load_that_fluctuates_by_a_fifth(seed: int) -> None:
-    """Ten simulated minutes, skewed groups: once it is even, nothing moves."""
+    """Ten simulated minutes with uneven groups: once the placement is even, nothing moves."""
     dice = Random(seed)
     rates = {group: dice.uniform(5_000, 40_000) for group in range(13)}
     story = Story("123" * 4 + "1")
@@ -262,7 +262,7 @@ def test_a_shift_of_load_is_followed_once_and_then_it_is_even_again() -> None:
 
 
 def test_a_node_for_which_there_is_nothing_is_not_planned_for_again_and_again() -> None:
-    """Two groups carry all the load: the third node may stay empty, whatever the noise says."""
+    """Two groups carry all the load: the third node may stay empty, whatever the noise suggests."""
     rates = {0: 90_000.0, 1: 90_000.0, 2: 2.0, 3: 2.0, 4: 2.0}
     story = Story("12121")
     story.registry = founded(4, (1, 2, 3))
@@ -308,7 +308,7 @@ def test_weights_of_a_time_far_ahead_are_not_believed() -> None:
 
 
 def test_old_weights_are_not_believed_and_what_must_be_planned_goes_by_counts() -> None:
-    """Nothing moves because weights grew old; a drain is planned for all the same."""
+    """Nothing moves because weights grew old; but a drain is planned."""
     story = Story("123" * 4)
     run(story.registry, SetPolicy(None, BY_WEIGHT))
     heavy = {GroupId(0): 9_000, GroupId(3): 9_000}

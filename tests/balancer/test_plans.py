@@ -1,4 +1,4 @@
-"""The planner with everything an operator may wish for, and the proofs that come with its plans."""
+"""The planner with all options of an operator, and the proofs that come with its plans."""
 
 from collections.abc import Mapping
 from itertools import product
@@ -50,7 +50,7 @@ def placed(text: str) -> dict[GroupId, NodeId]:
 
 
 def needs(text: str, weights: str = "", topics: str = "") -> tuple[GroupNeed, ...]:
-    """As many groups as there are characters; weights as digits; a topic's letter per group."""
+    """One group per character; weights as digits; a topic's letter per group."""
     return tuple(
         GroupNeed(
             GroupId(at),
@@ -108,7 +108,7 @@ def test_a_node_without_capacity_is_no_target_and_says_so() -> None:
 
 
 def test_zones_get_equal_shares_before_nodes_do() -> None:
-    """Three nodes in zone a, one in zone b: spread over zones, b's node carries half."""
+    """Three nodes in zone a, one in zone b: with zones first, b's node gets half."""
     _, plan = planned("1a 2a 3a 4b", "111222333444", Objectives(spread_zones=True))
     assert sorted(drawn(plan)) == list("112233444444")
     _, level = planned("1a 2a 3a 4b", "111222333444")
@@ -116,13 +116,13 @@ def test_zones_get_equal_shares_before_nodes_do() -> None:
 
 
 def test_the_odd_group_goes_to_the_zone_where_nodes_stay_level() -> None:
-    """Found by Hypothesis: zone totals 1 and 2 are as even as 2 and 1, but nodes are not."""
+    """Found by Hypothesis: zone totals of 1 and 2 are as even as 2 and 1, but the nodes are not."""
     _, plan = planned("1a 2a 3b", "33.", Objectives(spread_zones=True))
     assert sorted(drawn(plan)) == list("123")
 
 
 def test_preferred_zones_hold_while_one_of_their_nodes_is_usable() -> None:
-    """Even inside the zone; when all of it drains, the others take over."""
+    """Groups are even inside the zone; when all of it drains, the others take over."""
     objectives = Objectives(preferred_zones=("a",))
     _, plan = planned("1a 2a 3b", "123123", objectives)
     assert sorted(drawn(plan)) == list("111222")
@@ -139,13 +139,14 @@ def test_a_paused_group_stays_even_on_a_node_that_drains() -> None:
 
 
 def test_a_paused_group_counts_for_its_node() -> None:
-    """Of four groups on node 1 the two that may move do."""
+    """Of four groups on node 1, the two that may move do."""
     _, plan = planned("1 2", "1111", paused=(0, 1))
     assert drawn(plan) == "1122"
 
 
 def test_topics_break_ties_without_a_move_more() -> None:
-    """Node 1 gives two groups away: one of each topic, and each goes where its topic is not."""
+    """Node 1 gives two groups away: one of each topic, and each goes to a node without its
+    topic."""
     _, plan = planned("1 2", "1111", topics="aabb")
     assert len(plan.moves) == 2
     for node in "12":
@@ -169,7 +170,7 @@ def test_a_topic_on_one_node_is_spread_by_swaps_if_an_operator_wants_it() -> Non
 
 
 def on_members(nodes: str, before: str, members: str, **rest: dict[int, int]) -> Plan:
-    """`members`: `"12 23"`, the nodes that have each group."""
+    """`members`: `"12 23"`, the members of each group."""
     problem = Problem(
         nodes=offers(nodes),
         groups=tuple(
@@ -186,7 +187,7 @@ def on_members(nodes: str, before: str, members: str, **rest: dict[int, int]) ->
 
 
 def test_a_master_is_on_a_member_and_as_even_as_members_allow() -> None:
-    """Node 3 can only get the last group; that no more than two need to move is proven."""
+    """Node 3 can only get the last group; the certificate proves that two moves are necessary."""
     plan = on_members("1 2 3", "1111", "12 12 12 13")
     assert drawn(plan) == "2113"
     assert plan.certificate is not None
@@ -226,7 +227,7 @@ def test_weights_within_the_tolerance_move_nothing() -> None:
 
 
 def test_one_heavy_group_moves_rather_than_two_light_ones() -> None:
-    """And of those that suffice alone the lightest."""
+    """And of those that suffice alone, the lightest."""
     _, plan = planned("1 2", "111112", BY_WEIGHT, weights="532116")
     assert reasons(plan) == {1: PlanReason.EVENNESS}
     assert plan.certificate is not None
@@ -294,7 +295,7 @@ def every_placement(framed: Frame) -> list[dict[GroupId, NodeId]]:
 @settings(max_examples=150, deadline=None)
 @given(problems(groups_max=5, nodes_max=3))
 def test_brute_force_agrees_with_every_certificate(problem: Problem) -> None:
-    """Nothing with fewer moves is as even; and on clusters this small it is always proven."""
+    """No plan with fewer moves is as even; on clusters this small it is always proven."""
     framed, plan = frame(problem), solve(problem)
     if plan.certificate is None:
         assert not framed.usable
@@ -309,7 +310,7 @@ def test_brute_force_agrees_with_every_certificate(problem: Problem) -> None:
 
 
 def test_a_search_costs_the_loop_no_more_than_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the plan is held against is computed once: at each leaf it took seconds of the loop."""
+    """The bound for comparison is computed once: at each leaf it took seconds of the loop."""
     bars, leaves = [], []
     ceilings_of, reached_by = proofs.ceilings, proofs.EvennessBound.reached_by
 
@@ -385,12 +386,12 @@ def test_the_order_of_what_is_given_means_nothing(problem: Problem, dice: Random
 @settings(max_examples=60, deadline=None)
 @given(problems(groups_max=25, nodes_max=8))
 def test_a_plan_carried_out_needs_no_other(problem: Problem) -> None:
-    """By count always, and by weight wherever all nodes came below their ceilings."""
+    """By count always, and by weight if all nodes ended below their ceilings."""
     first = solve(problem)
     again = attrs.evolve(problem, current=dict(first.placement))
     framed = frame(again)
     if total_excess(framed, first.placement):
-        return  # swaps came to an end before the operator's bound held
+        return  # no more swaps helped before the operator's bound was reached
     if problem.objectives.evenness is Evenness.WEIGHT:
         limits = ceilings(framed).limits
         loads = weights_on(framed, first.placement)
@@ -408,7 +409,7 @@ def forged(plan: Plan, **changes: object) -> Certificate:
 
 
 def test_the_checker_finds_a_wasted_move() -> None:
-    """Groups 0 and 1 have changed places for nothing."""
+    """Groups 0 and 1 have swapped nodes for nothing."""
     problem, plan = planned("1 2", "1212")
     wasteful = placed("2112")
     certificate = forged(plan, moves=2, at_least=2)
@@ -424,7 +425,7 @@ def test_the_checker_finds_a_plan_that_could_be_more_even() -> None:
 
 
 def test_the_checker_finds_an_extra_place_given_to_the_wrong_node() -> None:
-    """Three groups on node 1, two on node 2: the third may stay, and the plan moved it."""
+    """Three groups on node 1, two on node 2: the third may stay, but the plan moved it."""
     problem, plan = planned("1 2", "11122")
     certificate = forged(plan, moves=1, limits=counts_on(frame(problem), placed("11222")))
     found = objections(frame(problem), placed("11222"), certificate)

@@ -101,7 +101,8 @@ def test_a_policy_that_makes_no_sense_is_refused(change: dict[str, Any]) -> None
 
 
 def test_what_an_operator_places_by_hand_is_not_planned_away() -> None:
-    """The first placement is nobody's; every later one turns automatic planning off."""
+    """The first placement is no operator's; every later one by hand turns automatic planning
+    off."""
     registry = placed({1: 1, 2: 2})
     assert registry.policy.automatic
     run(registry, MergePlacement(None, GroupId(1), NodeId(3)))
@@ -288,7 +289,7 @@ LIMITS = Limits(lag_slots_max=100, cool_down_ns=5_000 * MS)
 
 
 def test_with_budget_left_the_turn_goes_to_a_group_of_idle_nodes() -> None:
-    """Group 1 moves from node 1 to 2: only group 3, from 3 to 4, has nothing to do with it."""
+    """Group 1 moves from node 1 to 2: only group 3, from 3 to 4, shares no node with it."""
     registry = busy(2)
     run(registry, acquire(1, 1, 2))
     reasons, turn = judge(seen(registry, 4, MASTERS), LIMITS, ())
@@ -346,7 +347,7 @@ def test_a_node_whose_steals_fail_in_a_row_is_muted_for_a_while() -> None:
 
 
 def test_steals_are_paced_while_producers_wait() -> None:
-    """Node 1, which is to give groups away, is slow: away they go, but not all at once."""
+    """Node 1, which has to give groups away, is slow: they leave, but not all at once."""
     registry = busy(1)
     run(registry, acquire(1, 1, 2, now_ms=0), ReleaseStealToken(1, Outcome.DONE, 50_000))
     slow = frozenset({NodeId(1)})

@@ -1,4 +1,4 @@
-"""A planning problem that travels: what comes back is what went, or a refusal in words."""
+"""A planning problem as JSON: it round-trips, or is refused with a reason."""
 
 import json
 from typing import Any

@@ -75,7 +75,7 @@ def granted(result: Result) -> StealToken:
 
 
 def test_a_cluster_is_founded_once() -> None:
-    """The first FoundCluster wins; the same again is fine, another one is refused."""
+    """The first FoundCluster wins; a repetition is accepted, a different one is refused."""
     registry = Registry()
     assert refusal(one(registry, topic("early"))) is Refusal.NOT_FOUNDED
     run(registry, FoundCluster("first", 3))
@@ -86,7 +86,7 @@ def test_a_cluster_is_founded_once() -> None:
 
 
 def test_a_node_registers_anew_at_every_boot() -> None:
-    """A newer incarnation replaces, the same one repeats, an older one comes too late."""
+    """A newer incarnation replaces, the same one repeats, an older one is too late."""
     registry = founded(nodes=())
     run(registry, register(1, 4, zone="a"))
     seen = registry.versions
@@ -105,7 +105,7 @@ def test_the_number_of_nodes_has_a_limit() -> None:
 
 
 def test_a_drained_node_stays_drained_over_a_restart() -> None:
-    """Only the operator takes the flag back."""
+    """Only the operator removes the flag."""
     registry = founded()
     run(registry, DrainNode(NodeId(2), True), register(2, 2))
     assert registry.nodes[NodeId(2)].draining
@@ -116,7 +116,7 @@ def test_a_drained_node_stays_drained_over_a_restart() -> None:
 
 
 def test_partitions_are_spread_evenly_over_the_data_groups() -> None:
-    """The emptiest group takes the next partition; group 0 keeps the registry to itself."""
+    """The emptiest group gets the next partition; group 0 has only the registry."""
     registry = founded(groups=3)
     run(registry, topic("a", 4, 1), topic("b", 1, 2), topic("c", 4, 3))
     groups = [place.group for place in registry.topics["a"].partitions]
@@ -138,7 +138,7 @@ def told(registry: Registry, name: str, leases: dict[int, int]) -> list[int]:
 
 
 def test_the_leader_epochs_of_a_new_topic_are_above_those_of_all_that_are_gone() -> None:
-    """Whatever groups its partitions come to lie in, and however young their leases are."""
+    """Whatever groups its partitions are placed in, and however few changes of master those had."""
     registry = founded(groups=3)
     leases = {1: 900, 2: 5, 3: 40}
     run(registry, topic("a", 3, 1), topic("other", 1, 9))
@@ -152,7 +152,7 @@ def test_the_leader_epochs_of_a_new_topic_are_above_those_of_all_that_are_gone()
         assert isinstance(grown, PartitionsCreated)
         assert min(told(registry, "a", leases)) > highest
         highest = max(told(registry, "a", leases))
-        assert highest < 2_000  # they do not rise by what a group had before
+        assert highest < 2_000  # they do not rise by the group's earlier epochs
     assert told(registry, "other", leases) == [leases[1]]
     assert Registry.restore(registry.snapshot()).snapshot() == registry.snapshot()
 
@@ -162,7 +162,7 @@ def test_leader_epochs_end_somewhere() -> None:
     run(registry, topic("a", 1, 1), DeleteTopic("a", None, {GroupId(1): 2**31 - 1}))
     run(registry, topic("a", 1, 2))
     (place,) = registry.topics["a"].partitions
-    assert registry.epoch_base(place.uid) == 0  # the lease itself is above all that was told
+    assert registry.epoch_base(place.uid) == 0  # the lease is above all that clients saw
     run(registry, topic("b", 1, 3))
     assert registry.image().epoch_floor == 2**30
 
@@ -263,7 +263,7 @@ def test_the_longest_allowed_topic_name() -> None:
 
 
 def test_partitions_can_only_be_added() -> None:
-    """The old ones keep their place, the new ones fill the emptiest groups."""
+    """The old ones stay in their groups, the new ones go to the emptiest groups."""
     registry = founded(groups=4)
     run(registry, topic("a", 3))
     old = registry.topics["a"].partitions
@@ -351,7 +351,7 @@ def test_a_placement_names_known_groups_and_nodes() -> None:
 
 
 def test_versions_tell_the_shell_what_has_changed() -> None:
-    """Each part has its own counter, and a refusal or a repetition touches none."""
+    """Each part has its own counter, and a refusal or a repetition changes none."""
     registry = founded()
     run(registry, placement({1: 2}))
     seen = registry.versions
@@ -373,7 +373,8 @@ def placed() -> Registry:
 
 
 def test_E10_one_token_in_the_whole_cluster() -> None:
-    """While node 2 holds it node 3 is refused, and told by whom; given back, it is free."""
+    """While node 2 holds it, node 3 is refused, with node 2's name; when it is given back it is
+    free."""
     registry = placed()
     token = granted(one(registry, acquire(2, 1, 2)))
     refused = one(registry, acquire(3, 1, 3, now_ms=5))
@@ -396,7 +397,7 @@ def test_a_token_is_taken_over_only_safely_after_its_expiry() -> None:
 
 
 def test_a_repeated_request_gets_the_same_token() -> None:
-    """The answer was lost and the proposal sent again: it is still one steal."""
+    """The answer was lost and the proposal was sent again: it is still one steal."""
     registry = placed()
     first = granted(one(registry, acquire(2, 1, 2)))
     version = registry.version
@@ -435,7 +436,7 @@ def test_a_token_is_given_back_once() -> None:
 def test_E16_the_registry_checks_again_before_a_steal(
     before: Command | None, command: Command, reason: Refusal
 ) -> None:
-    """Whatever the asker believed, the token goes only to a steal that is still wanted."""
+    """Whatever the asker believes, the token is only for a steal that is still wanted."""
     registry = placed()
     if before is not None:
         run(registry, before)
@@ -444,7 +445,8 @@ def test_E16_the_registry_checks_again_before_a_steal(
 
 
 def test_a_lease_is_stolen_once_per_version() -> None:
-    """A node that has not seen the finished steal asks with the old lease version: refused."""
+    """A node that has not seen the finished steal asks with the old lease version: it is
+    refused."""
     registry = placed()
     token = granted(one(registry, acquire(2, 1, 2, master_version=10)))
     run(registry, ReleaseStealToken(token.token, Outcome.DONE, 1))
@@ -461,7 +463,7 @@ def test_an_aborted_steal_may_be_tried_again_from_the_same_version() -> None:
 
 
 def test_pausing_one_group_leaves_the_others() -> None:
-    """The global pause and those of groups are independent of each other."""
+    """The global pause and those of groups are independent."""
     registry = placed()
     run(registry, PauseBalancer(True, GroupId(2)), PauseBalancer(True), PauseBalancer(False))
     assert refusal(one(registry, acquire(2, 1, 2))) is Refusal.PAUSED
@@ -491,7 +493,7 @@ def test_a_restarted_node_does_not_inherit_a_token() -> None:
 
 
 def test_an_image_stays_what_it_is_while_the_registry_goes_on() -> None:
-    """It is encoded at leisure: what is done meanwhile is not in it."""
+    """It is encoded later: what happens meanwhile is not in it."""
     registry = placed()
     token = granted(one(registry, acquire(2, 1, 2)))
     image = registry.image()

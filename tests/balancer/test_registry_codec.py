@@ -1,4 +1,4 @@
-"""Commands, results and snapshots as bytes: round trip, golden bytes, and any damage whatever."""
+"""Commands, results and snapshots as bytes: round trips, golden bytes, and any kind of damage."""
 
 from pathlib import Path
 from typing import Any, get_args
@@ -225,7 +225,7 @@ def test_no_kind_was_forgotten_in_the_round_trip() -> None:
 
 @pytest.mark.parametrize(("command", "golden"), GOLDEN, ids=lambda value: str(value)[:20])
 def test_the_bytes_of_the_log_do_not_change(command: Command, golden: str) -> None:
-    """Old logs are read by new nodes: these bytes are for ever."""
+    """New nodes must read old logs: these bytes are for ever."""
     assert encode_command(command).hex() == golden.replace(" ", "")
 
 
@@ -233,7 +233,7 @@ def test_the_bytes_of_the_log_do_not_change(command: Command, golden: str) -> No
 def test_damaged_commands_are_refused_or_mean_something_else(
     command: Command, data: st.DataObject
 ) -> None:
-    """Cut, lengthened or with any byte changed: PackingError or a value, nothing else."""
+    """Cut, lengthened or with any byte changed: a PackingError or a value, nothing else."""
     good = bytearray(encode_command(command))
     at = data.draw(st.integers(0, len(good) - 1))
     good[at] ^= data.draw(st.integers(1, 255))
@@ -247,7 +247,7 @@ def test_damaged_commands_are_refused_or_mean_something_else(
 
 @given(st.binary(max_size=64))
 def test_arbitrary_bytes_never_break_the_registry(noise: bytes) -> None:
-    """Whatever is on the log, every node comes to a result, and to the same one."""
+    """Whatever is in the log, every node computes a result, and all compute the same."""
     one, other = founded(), founded()
     assert one.apply(noise, 10) == other.apply(memoryview(noise), 10)
     assert one.snapshot() == other.snapshot()
@@ -263,7 +263,7 @@ def test_malformed_bytes_are_a_result_with_a_reason() -> None:
 
 
 def test_huge_counts_are_refused_before_anything_is_made() -> None:
-    """A count of four billion costs nothing: it is compared with its limit first."""
+    """A count of four billion costs nothing: it is first compared with its limit."""
     with pytest.raises(PackingError, match="at most"):
         decode_command(bytes.fromhex("0106 00 ffffffff"))
 
@@ -303,13 +303,14 @@ def test_any_well_formed_commands_give_results_and_a_snapshot_that_restores(
 
 
 def test_a_founding_that_says_nothing_new_has_one_encoding() -> None:
-    """Kind 1 is for ever; kind 21 with as little in it would be a second way to write the same."""
+    """Kind 1 is for ever; a kind 21 without more content would be a second way to write the
+    same."""
     with pytest.raises(PackingError, match="older"):
         decode_command(bytes.fromhex("0115 000163 0000000c 00000000 00"))
 
 
 def grown() -> Registry:
-    """A registry with a bit of everything that has to do with nodes coming and going."""
+    """A registry with some of everything that concerns nodes coming and going."""
     registry = Registry()
     founders = (NodeId(1), NodeId(2), NodeId(3), NodeId(4))
     run(registry, FoundCluster("grown", 4, founders, 3), *map(register, founders))
@@ -348,7 +349,7 @@ def test_an_image_of_before_leader_epochs_began_higher_is_read() -> None:
 
 
 def test_an_image_of_before_there_were_decisions_is_read() -> None:
-    """It was written by version 4 of `grown`; nothing is remembered until the first one."""
+    """It was written by version 4 of `grown`; nothing is remembered before the first decision."""
     restored = Registry.restore(image(4))
     assert restored.snapshot() == grown().snapshot()
     late = run(restored, Decided(restored.applied, RemoveNode(NodeId(2))))
@@ -358,7 +359,7 @@ def test_an_image_of_before_there_were_decisions_is_read() -> None:
 
 
 def decided() -> Registry:
-    """`grown`, and what was decided since."""
+    """`grown`, and the decisions made since."""
     registry = grown()
     run(
         registry,
@@ -378,7 +379,7 @@ def test_a_decision_on_a_decision_is_no_command() -> None:
 
 
 def test_an_image_of_before_there_were_replica_sets_is_read() -> None:
-    """It was written by version 3 of `busy`; what is new in it has its defaults."""
+    """It was written by version 3 of `busy`; new fields have their defaults."""
     restored = Registry.restore(image(3))
     assert restored.snapshot() == busy().snapshot()
     assert restored.members(GroupId(1)) == ()
@@ -386,7 +387,7 @@ def test_an_image_of_before_there_were_replica_sets_is_read() -> None:
 
 
 def reborn() -> Registry:
-    """Also with leader epochs that begin higher, for a topic was deleted."""
+    """Also with leader epochs that begin higher, because a topic was deleted."""
     registry = decided()
     run(
         registry,
@@ -417,7 +418,7 @@ def busy() -> Registry:
 
 
 def test_a_restored_registry_goes_on_like_the_one_that_never_stopped() -> None:
-    """After the snapshot both take the same commands and end in the same bytes."""
+    """After the snapshot both apply the same commands and end with the same bytes."""
     registry = busy()
     restored = Registry.restore(registry.snapshot())
     script: tuple[Any, ...] = (
@@ -436,7 +437,7 @@ def test_a_restored_registry_goes_on_like_the_one_that_never_stopped() -> None:
 
 @pytest.mark.parametrize("new", [False, True])
 def test_a_damaged_snapshot_is_refused_or_still_a_registry(new: bool) -> None:
-    """Every byte of a snapshot flipped, and every prefix: PackingError or a value."""
+    """Every byte of a snapshot flipped, and every prefix: a PackingError or a value."""
     good = reborn().snapshot() if new else busy().snapshot()
     for at in range(len(good)):
         for bad in (good[:at], good[:at] + bytes([good[at] ^ 0x41]) + good[at + 1 :]):

@@ -1,4 +1,4 @@
-"""When groups go to other nodes: nodes come, leave, die and come back; and masters with them."""
+"""When groups go to other nodes: nodes come, leave, die and come back; masters follow."""
 
 from collections import Counter
 
@@ -69,7 +69,7 @@ class Story:
 
     def _follow(self) -> None:
         """What the groups' masters do (runtime.balancing.hosting), all at once when the copy is
-        there."""
+        complete."""
         under_way = {group: self.started_ms.get(group, self.now_ms)
                      for group in moving(self.registry)}  # fmt: skip
         self.started_ms = under_way
@@ -123,7 +123,7 @@ def test_what_was_founded_evenly_stays_as_it_is() -> None:
 
 
 def test_a_new_node_gets_replicas_and_then_masters() -> None:
-    """A few groups at once, the registry's group too; masters are levelled when that is over."""
+    """A few groups at once, also the registry's group; masters are balanced when that is over."""
     story = Story(groups=12).comes(4)
     while story.planning.state is not PlanningState.MOVING:
         story.run(200)

@@ -1,4 +1,4 @@
-"""Which nodes keep which group: what must hold of every plan, and clusters that grow and shrink."""
+"""Which nodes host which group: conditions for every plan, and clusters that grow and shrink."""
 
 from collections import Counter
 from itertools import combinations, product
@@ -67,7 +67,7 @@ def checked(problem: ReplicaProblem) -> ReplicaPlan:
 
 
 def assert_valid(problem: ReplicaProblem, plan: ReplicaPlan) -> None:
-    """Sizes, nodes, and what its prices say."""
+    """Sizes, nodes, and what the plan's prices prove."""
     states = {host.node: host.state for host in problem.hosts}
     for one in problem.groups:
         after = plan.sets[one.group]
@@ -112,7 +112,8 @@ def test_what_a_leaving_node_has_goes_to_the_others_evenly() -> None:
 
 
 def test_without_anybody_to_replace_it_a_dead_node_stays() -> None:
-    """Its groups lose nothing by it; they would only have to copy everything when it is back."""
+    """Its groups gain nothing by leaving; they would only have to copy everything when it is
+    back."""
     assert planned("1 2 3x", "123 123").moves == ()
     plan = planned("1 2 3x 4", "123 123")
     assert drawn(plan) == "124 124"
@@ -130,7 +131,7 @@ def test_who_leaves_is_let_go_even_where_there_are_too_few_then() -> None:
 
 
 def test_who_is_away_keeps_what_it_has_and_gets_nothing() -> None:
-    """A drain, a restart: bytes are not copied for it."""
+    """A drain or a restart: no bytes are copied for it."""
     plan = planned("1 2 3 4?", "123 123 123 124")
     assert plan.moves == ()
     assert planned("1 2 3 4? 5", "124 134 234 124").sets[GroupId(1)][-1] in (4, 5)
@@ -235,7 +236,7 @@ def zone_excess(problem: ReplicaProblem, sets: Sets) -> int:
 @settings(max_examples=150, deadline=None)
 @given(problems(groups_max=3, nodes_max=4))
 def test_brute_force_finds_no_sets_that_are_better_and_copy_less(problem: ReplicaProblem) -> None:
-    """Over all sets of the sizes a plan has, of nodes that may be in them."""
+    """Over all sets of a plan's sizes, of nodes that may be in them."""
     plan = checked(problem)
     states = {host.node: host.state for host in problem.hosts}
 
@@ -287,9 +288,9 @@ def test_a_plan_carried_out_needs_no_other_and_order_means_nothing(
 
 
 def walk(groups: int, replicas: int, steps: list[int], at_once: int) -> list[tuple[int, int]]:
-    """(copies made, copies in the first plan, which proves that none needs fewer) of each step.
+    """For each step: (copies made, copies in the first plan, which proves that none needs fewer).
 
-    So many groups at once, and a new plan after each, as the planning loop does it.
+    That many groups at once, and a new plan after each, as the planning loop does it.
     """
     nodes = list(range(1, steps[0] + 1))
     sets: Sets = {
@@ -327,7 +328,7 @@ def walk(groups: int, replicas: int, steps: list[int], at_once: int) -> list[tup
 
 
 def _masters_can_be_even(sets: Sets, nodes: list[int]) -> None:
-    """With replicas even by count there is an even placement of masters on members: found."""
+    """If replicas are even by count, an even placement of masters on members exists; find it."""
     problem = Problem(
         nodes=tuple(NodeOffer(NodeId(one)) for one in nodes),
         groups=tuple(GroupNeed(group, members=frozenset(one)) for group, one in sets.items()),
@@ -341,6 +342,6 @@ def _masters_can_be_even(sets: Sets, nodes: list[int]) -> None:
 
 @pytest.mark.parametrize(("groups", "at_once"), [(12, 1), (30, 4), (53, 1_000)])
 def test_from_3_to_5_to_3_to_9_to_7_nodes(groups: int, at_once: int) -> None:
-    """Even after every step; to go step by step, looking again each time, copies nothing more."""
+    """Even after every step; planning again at each step copies nothing more."""
     for copies, needed in walk(groups, 3, [3, 5, 3, 9, 7], at_once):
         assert copies == needed

@@ -1,4 +1,4 @@
-"""Nodes that come and go, and the nodes that groups are on, as the registry's rules have them."""
+"""Nodes that come and go, and replica sets, by the registry's rules."""
 
 from typing import Any
 
@@ -105,7 +105,8 @@ def test_the_founders_are_part_of_what_is_founded() -> None:
 
 
 def test_a_cluster_of_before_there_were_founders_learns_of_them() -> None:
-    """Until then nobody comes or goes. All its nodes had all groups: fewer would be untrue."""
+    """Until then no node is added or removed. All its nodes had all groups: fewer would be
+    untrue."""
     registry = founded(5)
     assert refusal(one(registry, add(4))) is Refusal.INVALID_CLUSTER
     assert refusal(one(registry, sets({1: (1,)}))) is Refusal.INVALID_CLUSTER
@@ -140,7 +141,7 @@ def test_a_node_is_added_once_and_at_one_address() -> None:
     seen = registry.versions
     run(registry, add(6))
     assert registry.versions == seen
-    run(registry, add(6, "elsewhere"))  # it has not come yet: the operator may have mistyped
+    run(registry, add(6, "elsewhere"))  # it has not started yet: the operator may have mistyped
     assert registry.peers[NodeId(6)].host == "elsewhere"
     assert refusal(one(registry, add(1, "elsewhere"))) is Refusal.NODE_EXISTS
     assert isinstance(one(registry, add(1)), Done)
@@ -245,7 +246,7 @@ def test_sets_that_make_no_sense_change_nothing(
 
 
 def test_the_newest_slot_knows_the_members() -> None:
-    """A master that comes late, or a command that is applied twice, sets nothing back."""
+    """A late master, or a command that is applied twice, sets nothing back."""
     registry = five()
     run(registry, note(1, 7, 2, 3, 4, 5))
     seen = registry.versions
@@ -272,7 +273,7 @@ def test_a_masters_place_is_on_a_member_or_on_who_is_to_be_one() -> None:
     run(registry, sets({1: (3, 4, 5)}))
     run(registry, MergePlacement(None, GroupId(1), NodeId(5)))
     assert registry.placement == {1: 5}
-    run(registry, sets({1: (2, 3, 4)}))  # what is there already may stay while others change
+    run(registry, sets({1: (2, 3, 4)}))  # existing ones may stay while others change
     run(registry, MergePlacement(None, GroupId(2), NodeId(3)))
     assert registry.placement == {1: 5, 2: 3}
 
@@ -323,8 +324,8 @@ SCRIPTS = st.lists(
 
 @given(SCRIPTS)
 def test_whatever_is_asked_the_registry_stays_whole(script: list[Command]) -> None:
-    """A removed node is nowhere and never comes back; a node that has something stays; every group
-    is on somebody; and a node that restores an image is the same node."""
+    """A removed node is in no set and never comes back; a node that has something stays; every
+    group is on some node; and a node that restores an image has the same state."""
     registry = five(groups=3)
     removed: frozenset[NodeId] = frozenset()
     for command in script:

@@ -1,6 +1,6 @@
 """The stealing loop of one node, as stories: what it sees, and what it does then.
 
-In all of them groups 2 and 3 are on node 1 and belong on nodes 2 and 3; we are node 2 unless told.
+In all of them groups 2 and 3 are on node 1 and belong on nodes 2 and 3; "we" are node 2 by default.
 """
 
 from typing import Any
@@ -52,7 +52,7 @@ def tick(machine: Balancing, ms: float, **kwargs: Any) -> list[Action]:
 
 
 def token_for(action: Action, token: int = 1) -> StealToken:
-    """The token the registry would make for this request."""
+    """The token the registry would grant for this request."""
     assert isinstance(action, ProposeRegistry)
     command = action.command
     assert isinstance(command, AcquireStealToken)
@@ -82,7 +82,7 @@ def requested(config: BalancingConfig = CONFIG) -> tuple[Balancing, StealToken]:
 
 
 def outcome(actions: list[Action]) -> Outcome | None:
-    """The outcome of the cycle these actions end; the token is given back with it."""
+    """The outcome of the cycle that these actions end; the token is given back with it."""
     if not actions:
         return None
     finished, release = actions
@@ -116,7 +116,7 @@ def test_E10_only_the_lowest_numbered_misplaced_group_is_stolen() -> None:
 
 
 def test_E11_only_the_ideal_node_starts() -> None:
-    """Neither the master itself nor a bystander does anything about a misplaced group."""
+    """Neither the master itself nor any other node does anything about a misplaced group."""
     for me in (1, 3):
         machine = Balancing(CONFIG)
         assert tick(machine, 0, me=me, masters={2: 1}, ideal={2: 2}) == []
@@ -131,7 +131,7 @@ def test_E9_nothing_to_do_in_a_balanced_cluster() -> None:
 
 
 def test_E10_nothing_new_while_a_steal_runs() -> None:
-    """Another node's token stops us, until it is safely expired."""
+    """Another node's token stops us until it has safely expired."""
     (asked,) = tick(Balancing(CONFIG), 0, me=3, masters={3: 1}, ideal={3: 3})
     held = token_for(asked)
     machine = Balancing(CONFIG)
@@ -161,7 +161,7 @@ def test_a_node_that_cannot_act_safely_does_not(
 
 
 def test_a_node_that_just_booted_holds_down() -> None:
-    """Its first tick starts the hold-down; only after it does the node steal."""
+    """Its first tick starts the hold-down; the node steals only after it."""
     machine = Balancing(BalancingConfig(hold_down_ns=3_000 * MS))
     assert tick(machine, 500) == []
     assert dict(machine.explain(cluster(at(3_499))))[GroupId(2)] is StealReason.HOLD_DOWN
@@ -170,7 +170,7 @@ def test_a_node_that_just_booted_holds_down() -> None:
 
 
 def test_a_node_behind_looks_past_the_group_but_not_past_all() -> None:
-    """We lag in group 2 and are up to date in group 4: group 4 it is."""
+    """We lag in group 2 and are up to date in group 4: so we steal group 4."""
     behind = group(2, 1, applied=10, chosen_to=10 + CONFIG.lag_slots_max + 1)
     seen = with_group_2(at(0), behind, masters={2: 1, 4: 1}, ideal={2: 2, 4: 2})
     (action,) = Balancing(CONFIG).on_tick(at(0), seen)
@@ -181,7 +181,8 @@ def test_a_node_behind_looks_past_the_group_but_not_past_all() -> None:
 
 
 def test_a_whole_steal() -> None:
-    """Token, request, master changed, token back; then straight on after the pause."""
+    """Token, request, change of master, return of the token; then the next one right after the
+    pause."""
     machine, token = requested()
     assert tick(machine, 4, token=token) == []
     done = machine.on_tick(at(9), with_group_2(at(9), group(2, 2, lease_ver=51, epoch=51)))
@@ -205,7 +206,7 @@ def test_a_whole_steal() -> None:
 
 
 def test_the_pause_also_follows_other_nodes_steals() -> None:
-    """The token of another node was seen until 50 ms: nothing before 150 ms."""
+    """The token of another node was seen until 50 ms: nothing happens before 150 ms."""
     (asked,) = tick(Balancing(CONFIG), 0, me=3, masters={3: 1}, ideal={3: 3})
     machine = Balancing(CONFIG)
     tick(machine, 50, token=token_for(asked))
@@ -217,7 +218,7 @@ def test_the_pause_also_follows_other_nodes_steals() -> None:
 
 
 def test_E21_two_renewals_of_the_old_master_end_the_cycle() -> None:
-    """One renewal may cross our request; two mean that it is not letting go."""
+    """One renewal may cross our request; two mean that the master does not let go."""
     machine, token = requested()
     once = group(2, 1, lease_ver=60, renewals=1)
     twice = group(2, 1, lease_ver=70, renewals=2)
@@ -239,7 +240,7 @@ def test_E21_the_old_master_in_a_new_incarnation_ends_the_cycle() -> None:
 
 
 def test_E21_the_deadline_ends_the_cycle_and_counts_from_before_the_token() -> None:
-    """The master is gone and nothing ever comes: the cycle ends by our own clock."""
+    """The master is gone and no answer ever comes: the cycle ends by our own clock."""
     machine, token = requested()
     nobody = group(2, None)
     edge = CONFIG.deadline_ns / MS
@@ -259,7 +260,7 @@ def test_an_abort_ends_the_cycle_after_a_moment() -> None:
 
 
 def test_an_abort_because_of_a_renewal_is_answered_with_a_new_request() -> None:
-    """Our request named lease version 10 and crossed a renewal to 60: ask again, for 60."""
+    """Our request named lease version 10 and crossed a renewal to 60: ask again, with 60."""
     machine, token = requested()
     machine.on_abort(at(5), GroupId(2), "stale version")
     renewed = group(2, 1, lease_ver=60, renewals=1)
@@ -300,7 +301,7 @@ def test_a_failed_group_is_muted_and_the_next_one_goes_on() -> None:
     assert len(tick(Balancing(CONFIG), 5_000, me=2, history=(failed,))) == 1
 
 
-# ---- the registry does not answer as hoped -------------------------------------------------------
+# ---- unwanted answers of the registry ------------------------------------------------------------
 
 
 def test_a_refused_token_is_asked_for_again_later() -> None:
@@ -348,7 +349,8 @@ def test_a_token_granted_after_we_stopped_waiting_is_given_back() -> None:
 
 
 def test_a_node_that_was_paused_does_not_use_an_old_grant() -> None:
-    """The answer lay in our inbox while the process was stopped; the token may be another's now."""
+    """The answer was in our inbox while the process was stopped; another node may have the token
+    now."""
     machine = Balancing(CONFIG)
     (asked,) = tick(machine, 0)
     assert machine.on_token_result(at(12_000), TokenGranted(token_for(asked))) == []
@@ -356,7 +358,7 @@ def test_a_node_that_was_paused_does_not_use_an_old_grant() -> None:
 
 
 def test_a_token_of_our_former_life_is_left_to_expire() -> None:
-    """The steal it was for may still be under way at the master, and nobody watches it."""
+    """The master may still be carrying out the steal it was for, and nobody watches it."""
     (asked,) = tick(Balancing(CONFIG), 0)
     old = attrs.evolve(token_for(asked), target_incarnation=Incarnation(0))
     assert tick(Balancing(CONFIG), 100, token=old) == []
@@ -373,7 +375,8 @@ def test_a_lost_release_is_sent_again_while_the_token_is_held() -> None:
 
 
 def test_our_copy_of_the_registry_may_lag_behind_the_answer() -> None:
-    """The release is confirmed, the local copy still shows the token: it is not released twice."""
+    """The release is confirmed but the local copy still shows the token: it is not released
+    twice."""
     machine, token = requested()
     mine = group(2, 2, lease_ver=51, epoch=51)
     machine.on_tick(at(10), with_group_2(at(10), mine, token=token))
@@ -382,7 +385,7 @@ def test_our_copy_of_the_registry_may_lag_behind_the_answer() -> None:
 
 
 def test_a_registry_that_does_not_understand_us_is_a_refusal() -> None:
-    """An older version of it: we go back to idle and say so in the statistics."""
+    """An older version of it: we become idle and show it in the statistics."""
     machine = Balancing(CONFIG)
     tick(machine, 0)
     machine.on_token_result(at(1), Refused(Refusal.MALFORMED))
@@ -390,7 +393,7 @@ def test_a_registry_that_does_not_understand_us_is_a_refusal() -> None:
     assert machine.statistics().refusals == {Refusal.MALFORMED: 1}
 
 
-# ---- nodes that leave their turn unused ----------------------------------------------------------
+# ---- nodes that do not use their turn ------------------------------------------------------------
 
 
 def test_an_idle_ideal_node_is_passed_over() -> None:
@@ -406,7 +409,7 @@ def test_an_idle_ideal_node_is_passed_over() -> None:
 
 
 def test_being_passed_over_ends() -> None:
-    """After the while the order is as before."""
+    """After that time the order is as before."""
     machine = Balancing(CONFIG)
     for ms in (0, 2_000, 2_001):
         tick(machine, ms, me=3)
@@ -415,7 +418,7 @@ def test_being_passed_over_ends() -> None:
 
 
 def test_a_running_steal_is_not_idleness() -> None:
-    """Patience counts only while nobody holds the token."""
+    """The waiting time counts only while nobody holds the token."""
     (asked,) = tick(Balancing(CONFIG), 0)
     running = token_for(asked)
     machine = Balancing(CONFIG)
@@ -429,7 +432,7 @@ def test_a_running_steal_is_not_idleness() -> None:
 
 
 def test_every_state_can_be_left_and_all_ways_lead_home() -> None:
-    """No state without an exit, and idle is reached from each of them."""
+    """Every state has an exit, and idle can be reached from each of them."""
     for state in State:
         seen, front = {state}, [state]
         while front:
