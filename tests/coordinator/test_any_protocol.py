@@ -1,4 +1,4 @@
-"""The group protocol knows nothing of consumers: what members say is theirs alone (D1, D5, D6)."""
+"""The group protocol does not depend on consumers: members' data is opaque to it (D1, D5, D6)."""
 
 from coordinator.model import (
     NO_MEMBER,
@@ -20,12 +20,12 @@ from tests.coordinator.world import GROUP, SESSION_MS, Client, World, stable_gro
 
 WORKERS = "connect"
 URL_AND_OFFSET = b"\x00\x01\x00\x0bhttp://a:83\x00\x00\x00\x00\x00\x00\x00\x2a"
-"""What a Connect worker says of itself: no topics, and no consumer could read it."""
+"""What a Connect worker sends about itself: no topics, and no consumer could read it."""
 PLAN = b"\xff\x00 start connector-1, task 3"
 
 
 class Worker(Client):
-    """A member of another kind than a consumer."""
+    """A member that is no consumer."""
 
     def send_join(self) -> int:
         return self.world.ask(
@@ -76,8 +76,8 @@ def test_D1_workers_share_by_the_protocol_that_consumers_share_by() -> None:
 
 
 def test_D1_a_group_is_of_one_kind() -> None:
-    """A consumer is not let in among workers, nor are offsets deleted under them: nobody knows
-    which they need."""
+    """A consumer is not accepted among workers, and their group's offsets are not deleted: nobody
+    knows which ones they need."""
     world = World()
     worker = Worker(world, "a")
     token = worker.join()
@@ -94,8 +94,8 @@ def test_D1_a_group_is_of_one_kind() -> None:
 
 
 def test_D6_what_a_member_says_of_itself_reaches_the_leader_as_it_is() -> None:
-    """Per protocol, byte by byte, also when it changes and when another node coordinates: racks,
-    loads and what a sticky assignor remembers travel in it."""
+    """Per protocol, byte by byte, also when it changes and when another node coordinates: it
+    carries racks, loads and a sticky assignor's memory."""
     world = World()
     every_byte = bytes(range(256))
     sticky = Protocol("sticky", b"owned: 1 2 3" + every_byte)
@@ -103,7 +103,7 @@ def test_D6_what_a_member_says_of_itself_reaches_the_leader_as_it_is() -> None:
     bert = Client(world, "bert", protocols=(Protocol("range", every_byte), sticky))
     stable_group(world, anna, bert)
     assert anna.joined is not None
-    assert anna.joined.protocol_name == "sticky"  # a draw: what the leader prefers
+    assert anna.joined.protocol_name == "sticky"  # a draw: the leader's preference decides
     assert [one.metadata for one in anna.joined.members] == [sticky.metadata, sticky.metadata]
     world.fail_over()
     bert.protocols = (Protocol("range", b"rack b"),)

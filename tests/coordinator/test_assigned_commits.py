@@ -1,6 +1,6 @@
-"""Commits in groups that the broker shares out, under the own epoch or an older one (KIP-1251).
+"""Commits in groups that the broker assigns, under the current epoch or an older one (KIP-1251).
 
-Which a member has held since when is in the log, and the log judges.
+The log has the epoch since which a member holds each partition, and decides by it.
 """
 
 import attrs
@@ -22,7 +22,7 @@ from tests.coordinator.world import WALL_MS, World
 
 
 def commit_all(world: World, member: str, epoch: int, offset: int) -> list[ErrorCode]:
-    """All four partitions at once; the errors by partition."""
+    """All four partitions at once; returns the errors by partition."""
     partitions = tuple(PartitionOffset(number, offset) for number in range(4))
     token = world.ask(
         OffsetCommit(
@@ -45,7 +45,8 @@ def committed(world: World) -> dict[int, int]:
 
 
 def shared_in_two(world: World) -> tuple[Consumer, Consumer]:
-    """`one` has had everything in epoch 1, and half of it since; `two` the rest from epoch 2 on."""
+    """`one` has had everything in epoch 1, and half of it since; `two` has the rest from epoch 2
+    on."""
     one, two = Consumer(world, "one"), Consumer(world, "two")
     one.beat()
     for _ in range(4):
@@ -61,8 +62,8 @@ STALE, TAKEN = ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.NONE
 
 @pytest.mark.parametrize("moves", ["", "a steal", "a restart"])
 def test_an_older_epoch_commits_what_was_held_since(moves: str) -> None:
-    """KIP-1251: the heartbeat that brought a new epoch overtook the commit; no harm is done where
-    nobody else has had the partition. Each partition is judged for itself, by any master alike."""
+    """KIP-1251: the heartbeat with a new epoch overtook the commit; this does no harm if nobody
+    else has had the partition. Each partition is judged by itself, by any master alike."""
     world = world_of()
     one, _ = shared_in_two(world)
     if moves == "a steal":
@@ -83,7 +84,7 @@ def test_an_older_epoch_commits_what_was_held_since(moves: str) -> None:
 
 
 def test_what_was_away_in_between_is_held_from_its_return_on() -> None:
-    """The offset of the one that had it in between must not be overwritten from before."""
+    """A commit from before must not overwrite the offset of the member that held it in between."""
     world = world_of()
     one, two = shared_in_two(world)
     lost = two.numbers
@@ -101,12 +102,13 @@ def test_what_was_away_in_between_is_held_from_its_return_on() -> None:
 
 
 def test_what_is_to_be_given_up_may_still_be_committed() -> None:
-    """A member commits what it has processed before it lets go: under the epoch it knows."""
+    """A member commits what it has processed before it gives a partition up, under the epoch it
+    knows."""
     world = world_of()
     one, two = Consumer(world, "one"), Consumer(world, "two")
     one.beat()
     two.beat()
-    one.beat()  # told to give up two
+    one.beat()  # it has to give up two
     assert commit_all(world, "one", 1, 10) == [TAKEN] * 4
 
 
@@ -130,7 +132,7 @@ def test_a_commit_that_a_heartbeat_overtook_is_taken() -> None:
     two.beat()
     one.beat()
     world.auto_commit = False
-    beat = one.begin()  # gives up two partitions and comes to epoch 2
+    beat = one.begin()  # it gives up two partitions and moves to epoch 2
     kept = tuple(PartitionOffset(number, 7) for number in one.numbers)
     token = world.ask(
         OffsetCommit(
@@ -176,7 +178,7 @@ def test_another_topic_of_the_name_was_never_held() -> None:
 
 
 def test_a_group_from_before_is_fenced_as_before_until_it_changes() -> None:
-    """A snapshot that does not say since when parts are held: the member's own epoch counts."""
+    """Its snapshot does not say since when parts are held: the member's current epoch counts."""
     world = world_of()
     one, two = shared_in_two(world)
     for store in world.stores:

@@ -1,4 +1,4 @@
-"""Groups that the broker shares out (KIP-848), told as stories; members do as librdkafka does."""
+"""Groups that the broker assigns (KIP-848), told as stories; members behave like librdkafka's."""
 
 import attrs
 import pytest
@@ -47,7 +47,7 @@ def world_of(orders: int = 4, **settings: int) -> World:
 
 @attrs.define(eq=False)
 class Consumer:
-    """Holds what it is told to, gives up what it is told to, and says so in its next heartbeat."""
+    """Holds and gives up what it is told to, and reports it in its next heartbeat."""
 
     world: World
     name: str
@@ -129,7 +129,7 @@ def rounds(world: World, *consumers: Consumer, times: int = 5) -> None:
 
 
 def test_one_takes_all_and_shares_with_the_next() -> None:
-    """Incrementally: the first goes on with what it keeps while it gives the rest up."""
+    """Incrementally: the first keeps part and continues with it while it gives the rest up."""
     world = world_of()
     one, two = Consumer(world, "one"), Consumer(world, "two")
     assert one.beat().epoch == 1
@@ -137,9 +137,9 @@ def test_one_takes_all_and_shares_with_the_next() -> None:
     joined = two.beat()
     assert (joined.error, two.numbers) == (ErrorCode.NONE, [])  # nothing is free yet
     one.beat()
-    assert len(one.numbers) == 2  # told to give two up
+    assert len(one.numbers) == 2  # it has to give two up
     two.beat()
-    assert two.numbers == []  # and has not said so yet
+    assert two.numbers == []  # and has not reported it yet
     one.beat()
     two.beat()
     exclusive(one, two)
@@ -158,7 +158,7 @@ def test_nobody_is_told_what_the_log_does_not_have() -> None:
     world.commit()
     assert one.finish(token).epoch == 1
     quiet = one.begin()
-    assert quiet in world.answers  # nothing has changed, nothing is written
+    assert quiet in world.answers  # nothing has changed, so nothing is written
     assert world.answer(quiet, AssignedHeartbeatResponse).assignment is None
 
 
@@ -269,7 +269,7 @@ def test_an_answer_that_got_lost_is_given_again() -> None:
     two.beat()
     before = attrs.evolve(one)
     one.beat()
-    one.beat()  # at the new epoch now; suppose it never heard so
+    one.beat()  # it is at the new epoch now, but suppose it never heard so
     one.epoch = before.epoch
     one.said = None
     answer = one.beat()
@@ -314,7 +314,8 @@ def test_commits_are_fenced_by_the_members_epoch() -> None:
 def test_old_offsets_of_topics_nobody_reads_any_more_expire(
     topics: tuple[str, ...], pattern: str | None, kept: bool
 ) -> None:
-    """As in classic groups; what a pattern means may change, so whoever uses one keeps all."""
+    """As in classic groups; the topics of a pattern may change, so its subscriber keeps all
+    offsets."""
     world = world_of()
     one = Consumer(world, "one", topics=topics, pattern=pattern)
     one.beat()
@@ -411,7 +412,7 @@ def test_a_full_group_refuses_and_stays_as_it_is() -> None:
 
 
 def test_topics_that_outgrow_the_limit_cost_nobody_his_place() -> None:
-    """Time goes on for the members there are: nothing a timer does may be refused, nor raise."""
+    """Time goes on for existing members: nothing that a timer does may be refused, or raise."""
     world = world_of(4, assigned_partitions_max=6)
     one, two, three = (Consumer(world, name) for name in ("one", "two", "three"))
     rounds(world, one, two)

@@ -1,4 +1,4 @@
-"""Plans for groups that the broker shares out: fair, exclusive, complete, and they stay."""
+"""Plans for groups that the broker assigns: fair, exclusive, complete and sticky."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -107,7 +107,7 @@ ID = bytes(range(16))
 
 
 def with_ids(commit: CommitOffsets) -> CommitOffsets:
-    """As a coordinator commits in a group that it shares out."""
+    """As a coordinator commits in a group that it assigns."""
     ids = tuple(ID if topic == "t" else b"" for topic, _ in commit.topics)
     return attrs.evolve(commit, topic_ids=ids)
 
@@ -117,7 +117,7 @@ COMMITS |= COMMITS.map(with_ids)
 
 @st.composite
 def shared_groups(draw: st.DrawFn) -> AssignedSnapshot:
-    """Of a few members; some say since when they hold what they hold."""
+    """A few members; some have the epoch since which they hold their partitions."""
     ids = draw(st.lists(MEMBER_IDS, unique=True, max_size=3))
     epoch = draw(st.integers(1, 5))
     parts = [(ID, number) for number in range(6)]
@@ -200,7 +200,7 @@ def test_what_is_written_is_read_back(command: Command) -> None:
 
 @given(st.data(), COMMANDS)
 def test_damage_is_told_or_is_another_command(data: st.DataObject, command: Command) -> None:
-    """Cut, changed or prolonged: CommandError or a command with just these bytes, nothing else."""
+    """Cut, changed or lengthened: a CommandError, or a command with just these bytes."""
     good = encode(command)
     at = data.draw(st.integers(0, len(good) - 1))
     byte = bytes([data.draw(st.integers(0, 255))])
@@ -218,7 +218,7 @@ def test_damage_is_told_or_is_another_command(data: st.DataObject, command: Comm
 
 
 def test_every_cut_and_every_changed_byte_of_a_whole_group() -> None:
-    """One rich snapshot, damaged in every single place."""
+    """One rich snapshot, damaged at every single place."""
     member = MemberRecord(
         MemberId("m"), "i", "c", "h", 6000, 9000, (Protocol("range", b"\0\1"),), b"part"
     )
@@ -241,7 +241,7 @@ def test_every_cut_and_every_changed_byte_of_a_whole_group() -> None:
 
 
 def test_golden_bytes() -> None:
-    """What is in logs on disks must stay readable: a change here needs a new version byte."""
+    """Logs on disks must stay readable: a change here needs a new version byte."""
     commit = CommitOffsets(
         ConsumerGroupId("g"),
         2,
@@ -266,7 +266,8 @@ def test_golden_bytes() -> None:
 
 
 def test_golden_bytes_of_groups_that_the_broker_shares_out() -> None:
-    """With since when parts are held (10), and without, as before (6); a commit with topic ids."""
+    """With the epoch since which parts are held (10), and without, as before (6); a commit with
+    topic ids."""
     group, part = ConsumerGroupId("g"), (ID, 1)
     member = AssignedMember(
         member_id=MemberId("m"),
@@ -350,7 +351,7 @@ def test_a_damaged_checkpoint_is_refused_or_another_one(
     at = data.draw(st.integers(0, len(chunks[which]) - 1))
     byte = bytes([data.draw(st.integers(0, 255))])
     chunks[which] = chunks[which][:at] + byte + chunks[which][at + 1 :]
-    assume(not image.OLDEST_READ <= chunks[0][0] < image.VERSION)  # which may say the same
+    assume(not image.OLDEST_READ <= chunks[0][0] < image.VERSION)  # which may have the same effect
     try:
         restored = GroupStore.restore(chunks)
     except CommandError:

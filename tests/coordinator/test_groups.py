@@ -1,4 +1,4 @@
-"""Consumer groups as stories: joining, sharing, leaving, dying (seeds D1-D8)."""
+"""Consumer groups as stories: joining, assigning, leaving, dying (seeds D1-D8)."""
 
 import pytest
 
@@ -71,7 +71,7 @@ def test_D2_a_first_member_goes_through_the_four_phases() -> None:
 
 
 def test_an_old_client_joins_without_being_sent_away_first() -> None:
-    """Before v4 nobody has to come back with an id."""
+    """Before v4 no client has to come back with an id."""
     world = World()
     request = JoinGroup(
         group=GROUP,
@@ -87,7 +87,7 @@ def test_an_old_client_joins_without_being_sent_away_first() -> None:
 
 
 def test_members_that_come_within_the_initial_delay_share_the_first_generation() -> None:
-    """The delay is prolonged while members keep coming, so five members cost one rebalance."""
+    """The delay is extended while members keep coming, so five members cost one rebalance."""
     world = World()
     clients = [Client(world, name) for name in "abcde"]
     tokens = []
@@ -102,7 +102,8 @@ def test_members_that_come_within_the_initial_delay_share_the_first_generation()
 
 
 def test_a_second_member_makes_the_first_join_again() -> None:
-    """Its heartbeat tells the first member; generation +1, the leader stays (A9)."""
+    """Its heartbeat tells the first member; the generation grows by 1, and the leader stays
+    (A9)."""
     world = World()
     anna, bert = Client(world, "anna"), Client(world, "bert")
     stable_group(world, anna)
@@ -118,7 +119,7 @@ def test_a_second_member_makes_the_first_join_again() -> None:
 
 
 def test_D8_the_leader_is_told_everything_and_everyone_gets_its_own_part() -> None:
-    """A SyncGroup is parked until the leader's, and a member without a part gets nothing."""
+    """A SyncGroup waits for the leader's, and a member without a part gets nothing."""
     world = World()
     anna, bert, carl = (
         Client(world, name, protocols=(Protocol("range", name.encode()),))
@@ -164,7 +165,7 @@ def test_nothing_is_told_before_the_log_has_it() -> None:
 
 
 def test_the_leader_leaves_and_another_leads() -> None:
-    """A15: leave -> new leader, new generation, everything shared anew."""
+    """A15: after a leave there is a new leader, a new generation and a new assignment."""
     world = World()
     anna, bert, carl = (Client(world, name) for name in ("anna", "bert", "carl"))
     stable_group(world, anna, bert, carl)
@@ -178,7 +179,7 @@ def test_the_leader_leaves_and_another_leads() -> None:
 
 
 def test_the_last_member_leaves_an_empty_group_behind() -> None:
-    """It still is a member change, so the generation counts it."""
+    """It is still a change of members, so the generation counts it."""
     world = World()
     anna = Client(world, "anna")
     stable_group(world, anna)
@@ -208,7 +209,7 @@ def test_D4_a_silent_member_loses_its_place_and_a_talking_one_does_not() -> None
 
 
 def test_a_member_that_does_not_rejoin_in_time_is_left_out() -> None:
-    """The rebalance timeout ends the wait, even for a member that goes on heartbeating."""
+    """The rebalance timeout ends the wait, even for a member that goes on sending heartbeats."""
     world = World()
     anna, bert, carl = (Client(world, name) for name in ("anna", "bert", "carl"))
     stable_group(world, anna, bert)
@@ -224,7 +225,7 @@ def test_a_member_that_does_not_rejoin_in_time_is_left_out() -> None:
 
 
 def test_a_member_that_joins_and_never_syncs_is_removed() -> None:
-    """A parked join whose client is gone must not keep its partitions for a generation."""
+    """A waiting join whose client is gone must not keep its partitions for a generation."""
     world = World()
     anna, bert = Client(world, "anna"), Client(world, "bert")
     tokens = [anna.join(), bert.join()]
@@ -241,7 +242,7 @@ def test_a_member_that_joins_and_never_syncs_is_removed() -> None:
 
 
 def test_an_id_that_is_never_used_holds_nobody_up_for_long() -> None:
-    """KIP-394: whoever asks for an id and vanishes was never a member."""
+    """KIP-394: a client that asks for an id and vanishes was never a member."""
     world = World()
     anna = Client(world, "anna")
     anna.send_join()
@@ -268,7 +269,7 @@ def test_a_lost_join_answer_is_given_again() -> None:
 
 
 def test_a_repeated_join_answers_the_one_it_replaces() -> None:
-    """No request stays without an answer, also one whose client has given up on it."""
+    """No request stays without an answer, not even one whose client has given it up."""
     world = World()
     anna, bert = Client(world, "anna"), Client(world, "bert")
     stable_group(world, anna)
@@ -280,7 +281,7 @@ def test_a_repeated_join_answers_the_one_it_replaces() -> None:
 
 
 def test_D10_a_leader_that_joins_again_wants_a_rebalance() -> None:
-    """Its subscription's metadata may have changed (D10): only it can know."""
+    """Its subscription's metadata may have changed (D10): only the leader can know."""
     world = World()
     anna, bert = Client(world, "anna"), Client(world, "bert")
     stable_group(world, anna, bert)
@@ -319,8 +320,8 @@ def test_a_sync_that_waits_is_released_by_the_next_rebalance() -> None:
 
 
 def test_D3_leader_and_followers_know_of_each_other_through_the_coordinator_alone() -> None:
-    """Every role talks to the coordinator and is watched by it: also the leader, which leads only
-    for as long as its heartbeats come, and whose plan nobody hears of but through SyncGroup."""
+    """Every role talks to the coordinator and is watched by it. That includes the leader, which
+    leads only while its heartbeats come, and whose plan the others get only through SyncGroup."""
     world = World()
     anna, bert = Client(world, "anna"), Client(world, "bert")
     stable_group(world, anna, bert)
@@ -357,7 +358,7 @@ def test_D4_generation_and_member_id_fence() -> None:
 
 
 def test_D5_members_must_agree_on_a_protocol() -> None:
-    """D5: one that offers nothing in common is refused and disturbs nobody."""
+    """D5: a member without a protocol in common is refused and disturbs nobody."""
     world = World()
     offers = (Protocol("sticky", b"s"), Protocol("range", b"r"))
     anna = Client(world, "anna", protocols=offers)
@@ -398,7 +399,8 @@ def test_the_only_member_may_change_all_its_protocols() -> None:
 def test_D5_most_votes_win_and_the_leader_breaks_a_draw(
     offers: list[list[str]], chosen: str
 ) -> None:
-    """D5: only protocols that all support; each votes for its first such; first is the leader."""
+    """D5: only protocols that all support; each votes for its first one; the leader breaks a
+    draw."""
     by_member = {
         MemberId(f"m{index}"): [Protocol(name, b"") for name in offer]
         for index, offer in enumerate(offers)
@@ -407,7 +409,7 @@ def test_D5_most_votes_win_and_the_leader_breaks_a_draw(
 
 
 def test_several_members_leave_at_once() -> None:
-    """LeaveGroup v3+ answers for each by itself, and makes one rebalance of it."""
+    """LeaveGroup v3+ answers each by itself, and causes one rebalance."""
     world = World()
     clients = [Client(world, name) for name in ("anna", "bert", "carl")]
     stable_group(world, *clients)
@@ -451,7 +453,7 @@ def test_describe_tells_members_and_assignments() -> None:
 
 
 def test_limits_have_answers() -> None:
-    """Every limit is answered by its error, and the others are not disturbed."""
+    """Every limit has its own error, and other members are not disturbed."""
     config = CoordinatorConfig(groups_max=1, members_per_group_max=2, member_metadata_bytes_max=100)
     world = World(config)
     anna, bert, carl = (Client(world, name) for name in ("anna", "bert", "carl"))
@@ -497,7 +499,7 @@ def test_only_so_many_requests_wait() -> None:
 
 
 def test_what_is_not_in_the_table_raises() -> None:
-    """A state machine with a door that is not drawn is a bug."""
+    """A transition that is not drawn is a bug."""
     for state in GroupState:
         for event in GroupEvent:
             if (state, event) in NEXT_STATE:
@@ -524,7 +526,7 @@ def test_a_configuration_cannot_be_wrong(wrong: dict[str, int]) -> None:
 
 
 def test_ids_are_lent_to_a_bounded_number_of_clients() -> None:
-    """Each costs its client one request, in a group of its own: the oldest gives way."""
+    """Each costs its client one request, in a group of its own: the oldest is taken back."""
     world = World(CoordinatorConfig(members_max=3))
     clients = [Client(world, "x", group=ConsumerGroupId(f"g{number}")) for number in range(5)]
     lent = [world.answer(one.send_join(), JoinGroupResponse) for one in clients]
@@ -539,7 +541,8 @@ def test_ids_are_lent_to_a_bounded_number_of_clients() -> None:
 
 
 def test_ids_that_nobody_joins_with_fill_no_group() -> None:
-    """Somebody asks for ids and never comes back, each with the longest session there is."""
+    """A client asks for ids and never comes back, each with the longest session timeout there
+    is."""
     world = World(CoordinatorConfig(members_per_group_max=10))
     for _ in range(50):
         flood = Client(world, "flood", session_ms=1_800_000)
@@ -551,7 +554,7 @@ def test_ids_that_nobody_joins_with_fill_no_group() -> None:
 
 
 def test_members_are_not_pushed_out_by_lent_ids() -> None:
-    """Only those that nobody has joined with are taken back."""
+    """Only ids without a member are taken back."""
     world = World(CoordinatorConfig(members_per_group_max=1))
     member, other = Client(world, "member"), Client(world, "other")
     token = member.join()

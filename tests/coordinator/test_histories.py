@@ -1,7 +1,7 @@
-"""Consumers that behave as clients do, under everything that may happen to their coordinator.
+"""Consumers that behave as clients do, whatever happens to their coordinator.
 
-Safety all the way: replicas are equal, generations only grow, in one generation no partition has
-two owners, no request is answered twice. At the end the faults stop, and then all members must
+Safety holds all the time: replicas are equal, generations only grow, in one generation no partition
+has two owners, and no request is answered twice. At the end the faults stop; then all members must
 share all partitions within a bounded time, and no request may be without an answer.
 """
 
@@ -32,7 +32,8 @@ PARTITIONS = 6
 
 
 class Told:
-    """What any consumer was ever told: (generation, partition) -> owner, generation -> members."""
+    """All answers that consumers ever got: (generation, partition) -> owner, generation ->
+    members."""
 
     def __init__(self) -> None:
         self.owners: dict[tuple[int, int], str] = {}
@@ -40,7 +41,7 @@ class Told:
 
 
 class Consumer(Client):
-    """A Client on autopilot: one request outstanding, reacting to errors as Kafka's clients do."""
+    """An automatic Client: one request outstanding, reacting to errors as Kafka's clients do."""
 
     def __init__(self, world: World, name: str, told: Told, *,
                  instance_id: str | None = None) -> None:  # fmt: skip
@@ -52,7 +53,7 @@ class Consumer(Client):
         self.owned: list[int] = []
 
     def step(self) -> None:
-        """Take in an answer if there is one, then do what comes next."""
+        """Take in an answer if there is one, then do the next step."""
         if not self.alive:
             return
         if self.waits_for is not None:
@@ -113,7 +114,7 @@ class Consumer(Client):
                 raise AssertionError("not waited for")
 
     def _enrol(self, answer: JoinGroupResponse) -> None:
-        """In one generation every leader is told of the same members, whoever coordinates."""
+        """In one generation every leader sees the same members, whoever coordinates."""
         if answer.members:
             roster = frozenset(m.instance_id or m.member_id for m in answer.members)
             known = self.rosters.setdefault(answer.generation, roster)
@@ -188,7 +189,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 4), other=st.booleans())
     def one_restarts(self, who: int, other: bool) -> None:
-        """Its process dies and comes back, at times with another subscription."""
+        """Its process dies and comes back, sometimes with another subscription."""
         old = self.consumers[who]
         new = Consumer(self.world, old.name, self.told, instance_id=old.instance_id)
         new.protocols = (Protocol("range", b"other"),) if other else old.protocols
@@ -219,7 +220,7 @@ class Histories(RuleBasedStateMachine):
         self._look()
 
     def _look(self) -> None:
-        """What the log says now: generations only grow, and only members own."""
+        """The log's present state: generations only grow, and only members own partitions."""
         stored = self.world.stores[0].get(GROUP)
         if stored is not None:
             assert stored.generation >= self.generation

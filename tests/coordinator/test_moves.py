@@ -40,7 +40,7 @@ def test_a_steal_costs_no_rebalance() -> None:
 
 
 def test_members_get_a_whole_session_from_the_next_coordinator() -> None:
-    """However long the failover took; and who is really dead is found out after it."""
+    """However long the failover took; a member that is really dead is detected after it."""
     world = World()
     anna, bert = Client(world, "anna"), Client(world, "bert")
     stable_group(world, anna, bert)
@@ -55,8 +55,8 @@ def test_members_get_a_whole_session_from_the_next_coordinator() -> None:
 
 
 def test_who_resigns_answers_everyone() -> None:
-    """Parked joins, syncs and leaves are all sent on; later requests too. Who has a commit on its
-    way waits until it is known what became of it."""
+    """Waiting joins, syncs and leaves are all redirected; later requests too. A member with a
+    commit on its way waits until its fate is known."""
     world = World()
     anna, bert, carl = (Client(world, name) for name in ("anna", "bert", "carl"))
     stable_group(world, anna, bert)
@@ -77,7 +77,7 @@ def test_who_resigns_answers_everyone() -> None:
 
 
 def test_a_result_that_comes_after_the_resignation_is_no_news() -> None:
-    """The client was told to ask the next coordinator, which sees what became of it."""
+    """The client was redirected to the next coordinator, which sees the outcome."""
     world = World()
     anna = Client(world, "anna")
     stable_group(world, anna)
@@ -93,7 +93,7 @@ def test_a_result_that_comes_after_the_resignation_is_no_news() -> None:
 
 
 def test_a_move_while_members_wait_for_the_plan_goes_on_where_it_was() -> None:
-    """The generation is in the log, so the leader's plan is taken by the next coordinator."""
+    """The generation is in the log, so the next coordinator accepts the leader's plan."""
     world = World()
     anna, bert = Client(world, "anna"), Client(world, "bert")
     tokens = [anna.join(), bert.join()]
@@ -109,7 +109,7 @@ def test_a_move_while_members_wait_for_the_plan_goes_on_where_it_was() -> None:
 
 
 def test_a_generation_that_anyone_was_told_of_is_never_given_out_again() -> None:
-    """Also when the coordinator dies between the join and the sync."""
+    """Also if the coordinator dies between the join and the sync."""
     world = World()
     anna, bert, carl = (Client(world, name) for name in ("anna", "bert", "carl"))
     stable_group(world, anna)
@@ -125,7 +125,7 @@ def test_a_generation_that_anyone_was_told_of_is_never_given_out_again() -> None
 
 
 def test_a_move_after_a_departure_goes_on_with_the_rebalance() -> None:
-    """Nobody waits for the session of a member that has said goodbye."""
+    """Nobody waits for the session of a member that has left."""
     world = World()
     anna, bert = Client(world, "anna"), Client(world, "bert")
     stable_group(world, anna, bert)
@@ -152,7 +152,7 @@ def test_a_rebalance_taken_over_ends_in_time_too() -> None:
 
 
 def test_a_joiner_that_was_in_no_generation_is_not_in_the_log() -> None:
-    """A departure is written down in the middle of a rebalance, without the newcomers."""
+    """A departure is written in the middle of a rebalance, without the newcomers."""
     world = World()
     anna, bert, carl = (Client(world, name) for name in ("anna", "bert", "carl"))
     stable_group(world, anna, bert)
@@ -164,7 +164,7 @@ def test_a_joiner_that_was_in_no_generation_is_not_in_the_log() -> None:
 
 
 def test_a_snapshot_lost_on_the_way_is_a_coordinator_that_has_moved() -> None:
-    """Those who waited for it ask again; those who did not, notice nothing."""
+    """Members that waited for it ask again; the others notice nothing."""
     world = World()
     anna, bert = Client(world, "anna"), Client(world, "bert")
     stable_group(world, anna)
@@ -186,7 +186,8 @@ def test_a_snapshot_lost_on_the_way_is_a_coordinator_that_has_moved() -> None:
 
 
 def test_a_commit_of_unknown_fate_is_no_definite_failure() -> None:
-    """F2: in the log or not, now or later; who hears NOT_COORDINATOR may count on "not"."""
+    """F2: it may reach the log now, later or never; a client that gets NOT_COORDINATOR may rely on
+    "not"."""
     world = World()
     anna = Client(world, "anna")
     stable_group(world, anna)
@@ -214,7 +215,7 @@ def test_an_overloaded_log_is_a_reason_to_wait() -> None:
 
 
 def test_a_foreign_snapshot_is_noticed_and_taken_over() -> None:
-    """The revision fences: whoever wrote last in the log is right, and the view follows."""
+    """The revision fences: the last writer in the log is right, and the view follows."""
     world = World()
     anna, bert = Client(world, "anna"), Client(world, "bert")
     stable_group(world, anna)
@@ -247,8 +248,8 @@ def test_snapshots_are_coalesced_while_one_is_under_way() -> None:
 
 
 def test_a_pause_of_the_coordinator_evicts_nobody() -> None:
-    """Woken after minutes, it takes the silence for its own (SIGSTOP, a suspended machine). What it
-    cannot have slept, for it had asked to be called in time, counts."""
+    """Woken after minutes, it must not count its own silence (SIGSTOP, a suspended machine). Time
+    that it cannot have slept through, because it had asked to be called, does count."""
     world = World()
     anna, bert = Client(world, "anna"), Client(world, "bert")
     stable_group(world, anna, bert)
@@ -284,7 +285,7 @@ def test_a_pause_does_not_cut_a_rebalance_short() -> None:
 
 
 def test_ticks_are_asked_for_often_enough_to_tell_a_pause() -> None:
-    """However long the sessions are; and not at all where there is nobody to watch."""
+    """However long the sessions are; and not at all if there is nobody to watch."""
     world = World()
     assert world.coordinator.next_deadline() is None
     anna = Client(world, "anna")

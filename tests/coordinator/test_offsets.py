@@ -47,7 +47,7 @@ def commit_of(offset: int, group: ConsumerGroupId = GROUP, *, uid: int = ANY_TOP
 
 
 def named(next_uid: int = 0, **uids: tuple[int, ...]) -> Topics:
-    """Topics with these uids; all up to the greatest have been given."""
+    """Topics with these uids; all uids up to the greatest have been assigned."""
     ids = {name: (name.encode().ljust(16), len(given)) for name, given in uids.items()}
     ends = [uid + 1 for given in uids.values() for uid in given]
     return Topics(1, ids, uids, max([next_uid, *ends]))
@@ -56,7 +56,7 @@ def named(next_uid: int = 0, **uids: tuple[int, ...]) -> Topics:
 def simple_commit(
     world: World, offset: int, group: ConsumerGroupId = GROUP, *, uid: int = ANY_TOPIC
 ) -> ErrorCode:
-    """As a consumer without group management does, or an operator who moves a group."""
+    """As by a consumer without group management, or an operator who moves a group."""
     token = world.ask(commit_of(offset, group, uid=uid))
     return world.answer(token, OffsetCommitResponse).topics[0].partitions[0].error
 
@@ -123,7 +123,8 @@ def test_a_commit_is_taken_during_the_wait_for_members_and_not_while_work_is_sha
 
 
 def test_a_commit_in_flight_through_a_rebalance_is_stopped_in_the_log() -> None:
-    """Chosen after the next generation, it no longer counts: its partitions may be another's."""
+    """Chosen after the next generation it no longer counts: its partitions may be another
+    member's."""
     world = World()
     anna, bert = Client(world, "anna"), Client(world, "bert")
     stable_group(world, anna)
@@ -131,7 +132,7 @@ def test_a_commit_in_flight_through_a_rebalance_is_stopped_in_the_log() -> None:
     late = anna.send_commit(99)
     bert.join()
     anna.join()
-    world.in_flight.rotate(-1)  # the network had it that way round
+    world.in_flight.rotate(-1)  # the network delivered them in this order
     world.commit()
     assert anna.committed(late) == ErrorCode.ILLEGAL_GENERATION
     assert committed_offset(world) == NO_OFFSET
@@ -249,7 +250,7 @@ def test_a_group_that_is_being_deleted_is_dead_to_newcomers() -> None:
 
 
 def test_offsets_in_use_are_not_deleted() -> None:
-    """OffsetDelete spares the topics that a member of a consumer group subscribes to."""
+    """OffsetDelete leaves topics that a member of a consumer group subscribes to."""
     world = World()
     anna = Client(world, "anna", protocols=(Protocol("range", subscription("u")),))
     simple_commit(world, 5)
@@ -268,7 +269,8 @@ def test_offsets_in_use_are_not_deleted() -> None:
 
 
 def test_offsets_of_a_group_without_members_expire() -> None:
-    """Counted from the first sweep that finds the group empty; a coordinator's move is no delay."""
+    """Counted from the first sweep that finds the group empty; a move of the coordinator does not
+    delay it."""
     world = World()
     anna = Client(world, "anna")
     stable_group(world, anna)
@@ -292,7 +294,7 @@ def subscription(*topics: str) -> bytes:
 
 
 def test_old_offsets_of_topics_nobody_reads_any_more_expire() -> None:
-    """A group that lives for ever would else keep for ever whatever it once read (KIP-211)."""
+    """Otherwise a group that lives for ever would keep for ever whatever it once read (KIP-211)."""
     world = World()
     anna = Client(world, "anna", protocols=(Protocol("range", subscription("t", "u")),))
     bert = Client(world, "bert", protocols=(Protocol("range", subscription("u")),))
@@ -315,7 +317,7 @@ def test_old_offsets_of_topics_nobody_reads_any_more_expire() -> None:
 
 
 def test_a_topic_that_is_gone_takes_its_offsets_along() -> None:
-    """In all groups of the log, whether they have members or not; other topics' stay."""
+    """In all groups of the log, with members or without; other topics' offsets stay."""
     world = World()
     world.topics = named(t=(3,), u=(4,))
     simple_commit(world, 5, uid=3)
@@ -333,7 +335,7 @@ def test_a_topic_that_is_gone_takes_its_offsets_along() -> None:
 def test_a_new_topic_of_the_name_has_no_offsets_whoever_was_coordinator_when_the_old_one_went() -> (
     None
 ):
-    """No coordinator looked when the topic was deleted and made anew: it goes by the uid."""
+    """No coordinator looked when the topic was deleted and made again: the uid decides."""
     world = World()
     world.topics = named(t=(3, 4))
     simple_commit(world, 5, uid=3)
@@ -352,7 +354,7 @@ def test_a_new_topic_of_the_name_has_no_offsets_whoever_was_coordinator_when_the
 
 
 def test_a_commit_for_the_old_topic_does_not_land_in_the_new_one() -> None:
-    """It waited for its coordinator, or in the log, while the topic was made anew."""
+    """It waited for its coordinator, or in the log, while the topic was deleted and made again."""
     world = World()
     world.topics = named(t=(3,))
     world.auto_commit = False
@@ -373,7 +375,7 @@ def test_a_commit_for_the_old_topic_does_not_land_in_the_new_one() -> None:
 
 
 def test_a_topic_that_the_coordinator_has_not_heard_of_yet_keeps_its_offsets() -> None:
-    """Another node was ahead with the registry, and was coordinator before."""
+    """Another node had a newer registry, and was coordinator before."""
     world = World()
     world.topics = named(t=(3,))
     simple_commit(world, 5, uid=3)
@@ -413,7 +415,7 @@ def test_a_sweep_with_nothing_to_do_stays_out_of_the_log() -> None:
 
 
 def test_a_sweep_and_a_newcomer_at_the_same_time() -> None:
-    """The group is forgotten while someone joins it: it then starts over, and works."""
+    """The group is removed while a member joins it: it starts over, and works."""
     world = World()
     first = Client(world, "anna")
     stable_group(world, first)

@@ -1,4 +1,4 @@
-"""Requests that name what is another's (docs/ownership.md): nobody loses anything by a lie."""
+"""Requests that name what belongs to others (docs/ownership.md): a lie costs nobody anything."""
 
 from random import Random
 
@@ -56,7 +56,7 @@ def beat(world: World, member: str, epoch: int, **fields: object) -> AssignedHea
 
 
 def shares(world: World) -> dict[str, tuple[str | None, list[int]]]:
-    """Of each member: its instance, and what it has."""
+    """For each member: its instance, and its partitions."""
     answer = world.answer(world.ask(DescribeAssigned(group=SHARED)), DescribeAssignedResponse)
     return {
         one.member_id: (one.instance_id, [n for topic in one.assigned for n in topic.partitions])
@@ -116,7 +116,7 @@ def test_nobody_goes_on_or_leaves_as_another(
 @pytest.mark.parametrize("instance", ["b", "c"])
 @pytest.mark.parametrize("liar", ["x", "z"])
 def test_a_member_does_not_become_another_instance(liar: str, instance: str) -> None:
-    """It would leave what it consumes to others, and its own instance would be nobody."""
+    """It would leave its partitions to others, and its own instance would have no member."""
     world = world_of_orders()
     two_instances(world)
     beat(world, "z", 0)
@@ -135,7 +135,7 @@ def test_a_member_does_not_become_another_instance(liar: str, instance: str) -> 
 
 
 def test_a_member_that_is_to_name_itself_is_not_named_by_us() -> None:
-    """Were its answer lost, it would ask once more, and two members would stand for one."""
+    """If its answer were lost it would ask once more, and there would be two members for one."""
     world = world_of_orders()
     assert beat(world, "", 0, names_itself=True).error == ErrorCode.INVALID_REQUEST
     assert not world.in_flight
@@ -157,8 +157,9 @@ def test_a_member_that_is_to_name_itself_is_not_named_by_us() -> None:
     ],
 )
 def test_only_a_member_is_told_where_to_begin(member: str, epoch: int, error: ErrorCode) -> None:
-    """A member that was removed and has not heard of it would consume what is another's by now.
-    Whoever does not say that it is a member, an operator or a simple consumer, may look."""
+    """A removed member that has not heard of it would consume what belongs to another by now. A
+    client that does not claim to be a member, such as an operator or a simple consumer, may
+    look."""
     world = world_of_orders()
     two_instances(world)
     wanted = (TopicPartitions("orders", (0,)),)
@@ -216,8 +217,8 @@ def test_whatever_is_claimed_an_instance_is_one_member(seed: int) -> None:
 
 
 def test_a_member_id_cannot_be_guessed() -> None:
-    """It is the only proof of being that member: the next one does not follow from the last, and a
-    cluster that begins anew does not give a member of the old one's id to somebody else."""
+    """It is the only proof of being that member. The next one does not follow from the last, and a
+    cluster that begins anew does not reuse an id of the old one."""
     given_ids = []
     for secret in (b"of one cluster", b"of another"):
         world = World(secret=secret)
@@ -246,7 +247,7 @@ def test_a_member_of_an_earlier_cluster_is_nobody() -> None:
 
 
 class Claims:
-    """What anybody may say to a classic group: every mixture of the names that are there."""
+    """Anything a client may send to a classic group: every mixture of the existing names."""
 
     def __init__(self, world: World) -> None:
         self.world = world

@@ -72,7 +72,7 @@ def test_the_former_self_is_fenced() -> None:
 
 
 def test_the_new_id_is_in_the_log_before_anyone_uses_it() -> None:
-    """Else the next coordinator would fence the living and keep the dead."""
+    """Otherwise the next coordinator would fence the living and keep the dead."""
     world = World()
     _, bert = a_static_group(world)
     world.auto_commit = False
@@ -88,7 +88,8 @@ def test_the_new_id_is_in_the_log_before_anyone_uses_it() -> None:
 
 @pytest.mark.parametrize("skips", [True, False])
 def test_a_restarted_leader_makes_no_new_assignment(skips: bool) -> None:
-    """It is told to skip it (KIP-814), or, if it is too old for that, that it does not lead."""
+    """It is told to skip it (KIP-814), or, if its version is too old for that, that it does not
+    lead."""
     world = World()
     anna, bert = a_static_group(world)
     new = restarted(anna)
@@ -118,7 +119,7 @@ def test_a_restart_with_other_topics_does_rebalance() -> None:
 
 
 def test_a_restart_with_other_user_data_does_not_rebalance() -> None:
-    """A sticky assignor's memory is gone with the process; its topics are not."""
+    """A sticky assignor's memory is lost with the process; its topics are not."""
     world = World()
     anna, bert = a_static_group(world)
     new = restarted(bert)
@@ -128,7 +129,7 @@ def test_a_restart_with_other_user_data_does_not_rebalance() -> None:
 
 
 def test_a_restart_in_the_middle_of_a_rebalance_takes_part_in_it() -> None:
-    """The plan under way names the old id, so it is made anew."""
+    """The plan under way names the old id, so it is made again."""
     world = World()
     anna, bert = a_static_group(world)
     carl = Client(world, "carl", protocols=anna.protocols)

@@ -1,7 +1,7 @@
-"""How long the dead are waited for, and the living: whatever the coordinator does meanwhile.
+"""How long dead and living members are waited for, whatever the coordinator does meanwhile.
 
-A wait counts the time in which somebody listens. Standing still and moving neither end it early nor
-begin it anew; both together cost one grace at most.
+A wait counts the time in which a coordinator can hear the member. A standstill or a move neither
+ends it early nor restarts it; both together cost at most one grace period.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ SHARED_SESSION_MS = CONFIG.consumer_session_timeout_ms
 
 
 class Watch:
-    """One member that beats as it should, and one that has died: when is it gone?"""
+    """One member that beats as it should, and one that has died: when is it removed?"""
 
     def __init__(self, *, instance_id: str | None = None) -> None:
         self.world = World()
@@ -52,7 +52,7 @@ class Watch:
 
     @property
     def silent_ms(self) -> int:
-        """For how long the dead member has been silent while anybody listened."""
+        """How long the dead member has been silent while a coordinator could hear it."""
         return self.world.now_ms - self.died_ms - self.away_ms
 
     def gone(self) -> bool:
@@ -61,7 +61,7 @@ class Watch:
         return self.dead.member_id not in {one.member_id for one in members}
 
     def pass_time(self, duration_ms: int) -> None:
-        """The living member goes on; it finds a coordinator that has moved a little later."""
+        """The living member goes on; it finds a moved coordinator a little later."""
         for _ in range(0, duration_ms, 50):
             self.world.pass_time(50)
             if self.world.now_ms - self.beat_ms >= BEAT_MS:
@@ -75,7 +75,7 @@ class Watch:
         self.away_ms += duration_ms
 
     def until_gone(self, trouble: Callable[[], None]) -> int:
-        """Returns how long it took, not counting what nobody listened."""
+        """Returns how long it took, without the time in which no coordinator could hear members."""
         while not self.gone():
             trouble()
             assert self.silent_ms < 10 * SESSION_MS, "it is kept for ever"
@@ -85,7 +85,8 @@ class Watch:
 @pytest.mark.parametrize("stall_ms", [3_100, 4_000, 20_000])
 @pytest.mark.parametrize("listens_ms", [1, 100, 1_499, 3_000, SESSION_MS - 500])
 def test_stalls_do_not_keep_a_dead_member(stall_ms: int, listens_ms: int) -> None:
-    """It is gone after a session, the stalls, and one grace, however they fall."""
+    """It is removed after a session timeout, the stalls, and one grace period, whenever they
+    happen."""
     watch = Watch()
 
     def trouble() -> None:
@@ -101,7 +102,7 @@ def test_stalls_do_not_keep_a_dead_member(stall_ms: int, listens_ms: int) -> Non
 
 
 def test_a_stall_at_the_last_moment_costs_a_living_member_nothing() -> None:
-    """Its heartbeat lies in our socket: there is a grace to read it in."""
+    """Its heartbeat is in our socket: the grace period is there to read it."""
     watch = Watch()
     watch.world.pass_time(SESSION_MS - 10)
     watch.stall(5_000)
@@ -121,7 +122,7 @@ def test_the_grace_is_given_once() -> None:
 @pytest.mark.parametrize("instance_id", [None, "bert's"])
 @pytest.mark.parametrize("every_ms", [100, 1_500, 4_000, SESSION_MS - 100])
 def test_steals_do_not_keep_a_dead_member(every_ms: int, instance_id: str | None) -> None:
-    """Masters that move every second and a half: a session and one grace, as without them."""
+    """Masters move every second and a half: a session timeout and one grace, as without moves."""
     watch = Watch(instance_id=instance_id)
 
     def trouble() -> None:
@@ -135,8 +136,8 @@ def test_steals_do_not_keep_a_dead_member(every_ms: int, instance_id: str | None
 
 @pytest.mark.parametrize("every_ms", [2_500, 4_000, 7_000])
 def test_crashes_do_not_keep_a_dead_member(every_ms: int) -> None:
-    """Each costs what was not written down yet, a second at most; the first one what a member may
-    be silent for before that is worth a word."""
+    """Each costs what was not written down yet, a second at most. The first one also costs the
+    silence that is too short to be written down."""
     watch = Watch()
     crashes = 0
 
@@ -164,7 +165,7 @@ def in_doubt(watch: Watch, *, other_term: bool = False) -> None:
 
 @pytest.mark.parametrize("every_ms", [100, 1_500, 2_900, SESSION_MS - 100])
 def test_a_mastership_in_doubt_does_not_keep_a_dead_member(every_ms: int) -> None:
-    """Nobody else has listened, so what it knew holds, written down or not (seed 555)."""
+    """No other node has heard the member, so what it knew holds, written down or not (seed 555)."""
     watch = Watch()
 
     def trouble() -> None:
@@ -180,7 +181,7 @@ def test_a_mastership_in_doubt_does_not_keep_a_dead_member(every_ms: int) -> Non
 def test_an_eviction_that_a_mastership_in_doubt_forgets_is_made_up_for_after_a_grace(
     written: bool,
 ) -> None:
-    """Whether or not the log has heard of the silence."""
+    """Whether or not the silence is in the log."""
     watch = Watch()
     watch.world.auto_commit = written
     watch.pass_time(SESSION_MS - 100)
@@ -194,7 +195,7 @@ def test_an_eviction_that_a_mastership_in_doubt_forgets_is_made_up_for_after_a_g
 
 
 def test_what_was_known_under_another_term_is_not_believed() -> None:
-    """Another node may have heard of it in between: the log has the last word."""
+    """Another node may have heard the member in between: the log decides."""
     watch = Watch()
     watch.pass_time(BEAT_MS // 2)
     in_doubt(watch, other_term=True)
@@ -216,7 +217,7 @@ def test_moves_and_stalls_together_cost_one_grace() -> None:
 
 
 def test_a_snapshot_that_is_lost_does_not_start_a_session_anew() -> None:
-    """Members see a coordinator that has moved; the dead are as dead as before."""
+    """To members the coordinator has moved; the dead stay as dead as before."""
     watch = Watch()
     world = watch.world
 
@@ -235,7 +236,7 @@ def test_a_snapshot_that_is_lost_does_not_start_a_session_anew() -> None:
 
 @pytest.mark.parametrize("lost", [1, 3])
 def test_an_eviction_that_is_lost_is_made_up_for_after_a_grace(lost: int) -> None:
-    """Its snapshot never came into the log: the member has not got a session again by that."""
+    """Its snapshot never reached the log: that does not give the member another session."""
     watch = Watch()
     world = watch.world
     world.auto_commit = False
@@ -251,7 +252,7 @@ def test_an_eviction_that_is_lost_is_made_up_for_after_a_grace(lost: int) -> Non
 
 
 def test_a_rebalance_that_moves_ends_in_its_time() -> None:
-    """A member that heartbeats and never joins is waited for as long as it may be, once."""
+    """A member that sends heartbeats and never joins is waited for as long as allowed, once."""
     watch = Watch()
     world = watch.world
     carl = Client(world, "carl")
@@ -282,7 +283,7 @@ def test_a_leader_that_does_not_share_out_is_waited_for_once() -> None:
     assert world.now_ms - began_ms <= REBALANCE_MS + GRACE_MS + 1_500
 
 
-# --- groups that the broker shares out
+# --- groups that the broker assigns
 
 
 def beat(world: World, name: str, epoch: int) -> AssignedHeartbeatResponse:
@@ -329,7 +330,7 @@ def test_a_dead_member_that_the_broker_shares_out_to_is_gone_in_time(moves: str)
 
 
 def test_who_does_not_give_up_its_partitions_is_waited_for_once() -> None:
-    """The rebalance timeout of its own goes on through moves; heartbeats do not help it."""
+    """Its own rebalance timeout continues through moves; heartbeats do not help it."""
     world = World()
     world.topics = Topics(1, {"orders": (bytes(16), 4)})
     stubborn = beat(world, "anna", 0).epoch
@@ -369,7 +370,7 @@ def test_a_dead_member_costs_one_command_a_second() -> None:
 
 
 def test_who_is_heard_again_has_its_whole_session_whoever_comes_next() -> None:
-    """What was written down of its silence is taken back, within a second."""
+    """The record of its silence is removed within a second."""
     watch = Watch()
     watch.world.pass_time(SESSION_MS - 500)
     watch.world.hand_over()

@@ -1,7 +1,7 @@
 """A coordinator on a log with replicas, and clients that behave like Kafka's consumers.
 
-The log is a list; proposals wait in `in_flight` until the test lets them be chosen, so that
-"before" and "after" the log are two moments that a story can look at.
+The log is a list; proposals wait in `in_flight` until the test lets them be chosen. So "before" and
+"after" the log are two moments that a story can look at.
 """
 
 from collections import deque
@@ -77,7 +77,7 @@ class World:
         self.in_flight: deque[Proposal] = deque()
         self.answers: dict[int, Response] = {}
         self.left: dict[ProposalId, Token] = {}
-        """Who still waits after the last resignation, and for what."""
+        """Requests that still wait after the last resignation, and for what."""
         self.asked: dict[int, Request] = {}
         self.notices: list[GroupNotice] = []
         self.auto_commit = True
@@ -126,8 +126,8 @@ class World:
         self._take(effects)
 
     def fail_over(self, *, lose: bool = True) -> None:
-        """Mastership moves; what is in flight is lost, or chosen before the next one starts. Those
-        who still wait are told by the broker: for sure, or that nobody knows."""
+        """Mastership moves; what is in flight is lost, or chosen before the next one starts. The
+        broker answers waiting requests: definitely, or with an unknown fate."""
         self.resign()
         left, self.left = self.left, {}
         for token in left.values():
@@ -149,7 +149,7 @@ class World:
         self.coordinator.elected(self.now_ms, Slot(self.term), self.secret)
 
     def hand_over(self) -> None:
-        """Mastership moves by a steal: the master writes down first what the next should know."""
+        """Mastership moves by a steal: the master first writes what the next one should know."""
         self._take(self.coordinator.handing_over(self.now_ms))
         self.commit()
         self.fail_over()
@@ -166,7 +166,7 @@ class World:
         self.now_ms = end_ms
 
     def pause(self, duration_ms: int) -> None:
-        """The process is stopped and nobody ticks it; then it goes on."""
+        """The process is stopped and not ticked; then it goes on."""
         self.now_ms += duration_ms
         self._take(self.coordinator.tick(self.now_ms))
 
@@ -190,7 +190,7 @@ class World:
 
 
 class Client:
-    """One member, step by step; remembers what it was told."""
+    """One member, step by step; remembers the answers it got."""
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class Client:
         )
 
     def learn(self, token: int) -> JoinGroupResponse:
-        """Take in the answer to a JoinGroup that has to have succeeded."""
+        """Take in the answer to a JoinGroup that must have succeeded."""
         joined = self.world.answer(token, JoinGroupResponse)
         assert joined.error == ErrorCode.NONE
         self.joined, self.member_id = joined, joined.member_id
@@ -324,7 +324,7 @@ def stable_group(world: World, *clients: Client) -> None:
 
 
 def share(world: World, *clients: Client) -> None:
-    """The leader shares out, everyone gets its part."""
+    """The leader assigns, and every member gets its part."""
     names = {client.member_id: client.name.encode() for client in clients}
     syncs = []
     for client in clients:
