@@ -1,7 +1,7 @@
 """A scripted broker on a real socket, for what no good broker does; and a Kafka client in threads.
 
 The script is an async function that gets the stream of each connection. The other client is
-confluent-kafka, so that what one of the two writes is read by the other.
+confluent-kafka, so each of the two reads what the other has written.
 """
 
 import os
@@ -42,7 +42,7 @@ class PeerStream:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where we listen."""
+        """The address on which we listen."""
         assert isinstance(self.stream, trio.SocketStream)
         name: tuple[str, int] = self.stream.socket.getsockname()
         return name
@@ -58,7 +58,7 @@ class PeerStream:
         await self.stream.send_all(b"".join(encode_response(header, response)))
 
     def answer_at_once(self, header: RequestHeader, response: Response) -> None:
-        """Without letting any other task run: for what has to happen at the same time."""
+        """Without a turn for any other task: for things that have to happen at the same time."""
         assert isinstance(self.stream, trio.SocketStream)
         os.write(self.stream.socket.fileno(), b"".join(encode_response(header, response)))
 
@@ -82,7 +82,7 @@ class PeerStream:
 async def scripted(
     script: Script, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[tuple[str, int]]:
-    """Where a broker listens that follows the script on each connection, then closes it."""
+    """The address of a broker that follows the script on each connection and then closes it."""
 
     async def serve(stream: trio.SocketStream) -> None:
         secure = None if tls is None else trio.SSLStream(stream, tls, server_side=True)

@@ -1,6 +1,6 @@
 """Three real nodes for all tests of a module, started as a user does: by `evenkeel up`.
 
-pytest's module fixtures outlive a test's event loop, so the launcher is a process of its own; tests
+pytest's module fixtures outlive a test's event loop, so the launcher is a process of its own. Tests
 ask it for faults through its control socket, as `evenkeel kill 2` in another terminal would.
 """
 
@@ -40,7 +40,7 @@ class SharedCluster:
     def create_topic(
         self, name: str, partitions: int, settings: Mapping[str, str] | None = None
     ) -> None:
-        """Known to every node when this returns: the first answers, the others hear of it."""
+        """When this returns every node knows it: the first answers, the others hear of it."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         new = NewTopic(name, partitions, 3, config=dict(settings or {}))
         admin.create_topics([new])[name].result(STEP_S)
@@ -51,7 +51,7 @@ class SharedCluster:
                 time.sleep(0.01)
 
     def wait_until_all_have_joined(self) -> None:
-        """A node that is up registers a little later: until then three replicas are too many."""
+        """A node registers a little after it is up: until then three replicas are too many."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         new = NewTopic("probe", 1, 3)
         deadline = time.monotonic() + STEP_S
@@ -65,7 +65,7 @@ class SharedCluster:
                 return
 
     async def leader_of(self, topic: str, partition: int) -> int:
-        """As another Kafka client is told."""
+        """The leader as another Kafka client sees it."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         listed = await trio.to_thread.run_sync(partial(admin.list_topics, topic, timeout=STEP_S))
         leader: int = listed.topics[topic].partitions[partition].leader
@@ -90,21 +90,21 @@ class SharedCluster:
         )
 
     async def steal_to(self, node: int) -> None:
-        """Ask that node for every group's master, and do not wait for the steals."""
+        """Ask that node for every group's master; does not wait for the steals."""
         await self._place({"all_on": node}, asked=node)
 
     async def place_all_on(self, node: int) -> None:
-        """Every group's master to one node, by steals."""
+        """Move every group's master to one node, by steals."""
         await self.steal_to(node)
         await self.until(lambda view: set(view.masters().values()) == {node} and view.all_at_ideal)
 
     async def spread(self) -> None:
-        """Masters are spread evenly, by steals."""
+        """Spread the masters evenly, by steals."""
         await self._place({"even": True})
         await self.until(settled)
 
     async def _place(self, body: dict[str, object], asked: int = 1) -> None:
-        """The planner may adopt a plan of its own at that very moment, and a node that has just
+        """The planner may adopt a plan of its own at the same moment, and a node that has just
         started may not have registered yet: then we ask once more."""
         http = self.spec.node(asked).http
         with trio.fail_after(STEP_S):

@@ -1,4 +1,4 @@
-"""Where the cluster is, as users write it."""
+"""Addresses of the cluster as users write them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One connection and peers that break the rules, hang, or are old; and callers who give up."""
+"""One connection with peers that break the rules, hang or are old; and callers who give up."""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -42,7 +42,7 @@ async def connected(script: Script, config: ClientConfig = QUICK) -> AsyncIterat
 
 
 async def echo(peer: PeerStream) -> None:
-    """Answer every question with the topic that was asked for as the cluster's id."""
+    """Answer every question with the requested topic's name as cluster id."""
     await peer.greet()
     while True:
         header, question = await peer.read()
@@ -67,7 +67,7 @@ def after_greeting(do: Callable[[PeerStream], Awaitable[None]]) -> Script:
 
 
 async def test_many_tasks_share_a_connection() -> None:
-    """Everybody gets their own answer, in whatever order they asked."""
+    """Every task gets its own answer, in whatever order they asked."""
     answered = []
 
     async def ask(connection: Connection, name: str) -> None:
@@ -82,7 +82,7 @@ async def test_many_tasks_share_a_connection() -> None:
 
 
 async def test_who_is_cancelled_disturbs_nobody() -> None:
-    """The answer that comes is thrown away; the next question gets its own."""
+    """The late answer is thrown away; the next question gets its own."""
     gate = trio.Event()
 
     async def slow(peer: PeerStream) -> None:
@@ -106,7 +106,8 @@ async def test_who_is_cancelled_disturbs_nobody() -> None:
 
 
 async def test_an_answer_is_taken_in_that_came_while_our_process_was_paused() -> None:
-    """Data and deadline are noticed at once; the answer counts, and the connection goes on."""
+    """Data and deadline are noticed at the same time; the answer counts, and the connection
+    stays."""
 
     async def pausing(peer: PeerStream) -> None:
         await peer.greet()
@@ -193,7 +194,8 @@ async def test_somebody_who_is_no_broker() -> None:
 
 
 async def test_an_old_broker_is_asked_again_in_its_version() -> None:
-    """KIP-511: refused in version 0, with what it knows; then it is spoken to as it wants."""
+    """KIP-511: it refuses in version 0 and lists its versions; then the client uses one of
+    these."""
     versions = []
 
     async def old(peer: PeerStream) -> None:

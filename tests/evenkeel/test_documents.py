@@ -1,4 +1,4 @@
-"""Every example of docs/client.md runs, from the first to the last, as it stands there."""
+"""Every example of docs/client.md runs, from the first to the last, exactly as printed."""
 
 import re
 from pathlib import Path

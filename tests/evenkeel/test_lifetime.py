@@ -1,4 +1,4 @@
-"""The library's tasks live as long as the body of its `async with`: not shorter, not longer."""
+"""The library's tasks live exactly as long as the body of its `async with`."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -32,7 +32,7 @@ async def test_what_the_body_raises_comes_out_as_it_is() -> None:
 
 
 async def test_a_task_that_fails_ends_the_body() -> None:
-    """Its failure is a bug of ours: it must not be lost."""
+    """Its failure is a bug of ours, and must not be lost."""
 
     async def task() -> None:
         raise RuntimeError("a bug")
@@ -48,7 +48,7 @@ async def test_a_task_that_fails_ends_the_body() -> None:
 
 
 async def test_tasks_outlive_the_cancellation_of_the_body() -> None:
-    """So that the body can say goodbye over them."""
+    """So the body can still say goodbye through them."""
     order: list[str] = []
 
     async def task() -> None:
@@ -98,7 +98,7 @@ async def test_a_thing_is_used_inside_and_once() -> None:
 
 
 def test_a_class_without_a_lifetime_cannot_be_made() -> None:
-    """Not when it is used for the first time, which may be much later."""
+    """Not when it is first used, which may be much later."""
     forgetful: type = type("Forgetful", (Scoped,), {})
     with pytest.raises(TypeError, match="abstract method _lifetime"):
         forgetful()

@@ -1,5 +1,5 @@
-"""Brokers of other ages: our nodes serve old versions as well, so the client is made to think that
-they know no newer ones. Everything it does must work in the versions that are left."""
+"""Brokers of other ages. Our nodes serve old versions as well, so the client is made to think that
+they know no newer ones. Everything it does must work in the remaining versions."""
 
 from collections.abc import Collection
 
@@ -76,13 +76,13 @@ KAFKA_2_8 = KAFKA_2_1 | {
     ApiKey.OFFSET_DELETE: 0,
 }
 OLDEST = {key: APIS[key].accepted.first for key in KAFKA_2_1} | {ApiKey.OFFSET_FETCH: 2}
-"""The first version of each that the client knows at all; before OffsetFetch 2 (Kafka 0.10.2) there
-was no way to ask for all offsets of a group."""
+"""The first version of each that the client knows; before OffsetFetch 2 (Kafka 0.10.2) there was no
+way to ask for all offsets of a group."""
 
 
 @pytest.fixture(params=[OLDEST, KAFKA_2_1, KAFKA_2_8], ids=["oldest", "kafka-2.1", "kafka-2.8"])
 def newest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[ApiKey, int]:
-    """What brokers say they know, no newer than this."""
+    """A broker's list of versions, cut to these."""
     caps: dict[ApiKey, int] = request.param
     negotiate = connection._negotiate
 
@@ -109,8 +109,8 @@ async def test_everything_works_in_old_versions(
     cluster: SharedCluster, newest: dict[ApiKey, int], request: pytest.FixtureRequest
 ) -> None:
     topic = f"old-{request.node.callspec.id}"
-    # Before JoinGroup 4 (KIP-394) a member whose join was answered by a coordinator that is moving
-    # joins a second time, and the group waits for its ghost as long as a session lasts.
+    # Before JoinGroup 4 (KIP-394), a member whose join was answered by a moving coordinator joins a
+    # second time, and the group waits for its first id for a whole session timeout.
     await cluster.spread()
     config = ConsumerConfig(group=topic, heartbeat_ms=100, session_timeout_ms=6_000)
     with trio.fail_after(STEP_S):

@@ -1,4 +1,5 @@
-"""What is not served (docs/kafka.md) is refused at once, in words: confluent-kafka tells them."""
+"""What is not served (docs/kafka.md) is refused at once, with a reason that confluent-kafka
+shows."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from tests.evenkeel.shared_cluster import SharedCluster
 pytestmark = pytest.mark.cluster
 
 AT_ONCE_S = 10.0
-"""Far below the timeouts that are given here, and far above what it takes."""
+"""Far below the timeouts given here, and far above the time it takes."""
 PATIENT_S = 60.0
 
 
@@ -35,7 +36,7 @@ def refusal_of(act: Callable[[], object]) -> KafkaError:
 
 
 def test_transactions_end_before_they_begin(cluster: SharedCluster) -> None:
-    """Fatally, so that no application goes on without them; and naming the reason."""
+    """The error is fatal, so that no application goes on without them, and it names the reason."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "t-1"})
     error = refusal_of(partial(producer.init_transactions, PATIENT_S))
     assert error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -63,7 +64,7 @@ def test_administration_that_is_not_served(cluster: SharedCluster) -> None:
 
 
 def test_clients_that_want_to_log_in(cluster: SharedCluster) -> None:
-    """There is no SASL yet, and nobody is let in as if a password had been looked at."""
+    """There is no SASL yet, and no client is accepted as if its password had been checked."""
     told: list[KafkaError] = []
     admin = AdminClient(
         {

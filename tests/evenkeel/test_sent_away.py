@@ -1,4 +1,5 @@
-"""A node that is cut off sends its clients away (KIP-1102): the next question goes to another."""
+"""A node that is cut off redirects its clients (KIP-1102): their next request goes to another
+node."""
 
 from functools import partial
 
@@ -25,7 +26,7 @@ IMPATIENT = ClientConfig(operation_timeout_ms=500, retry_backoff_ms=10)
 
 
 class Broker:
-    """Answers Metadata only, and counts how often."""
+    """Answers only Metadata, and counts how often."""
 
     def __init__(self, *, cut_off: bool) -> None:
         self.cut_off, self.asked, self.connections = cut_off, 0, 0
@@ -48,14 +49,14 @@ class Broker:
 
 
 async def test_our_client_asks_the_next_one_at_once() -> None:
-    """Also one that was with the node before it was cut off: its connection is left."""
+    """Also a client that was connected before the node was cut off: it leaves that connection."""
     lost, good = Broker(cut_off=False), Broker(cut_off=True)
     async with (
         scripted(lost.serve) as (host, port),
         scripted(good.serve) as (_, other),
         Admin(f"{host}:{port},{host}:{other}") as admin,
     ):
-        for _ in range(2):  # whichever it is with, the other is the one that is left
+        for _ in range(2):  # whichever it uses, the other one is left
             lost.cut_off, good.cut_off = good.cut_off, lost.cut_off
             with trio.fail_after(20):
                 found = await admin.describe_topic("t")

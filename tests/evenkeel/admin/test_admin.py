@@ -172,7 +172,7 @@ async def test_leaders_that_lead_already(cluster: SharedCluster, topic: str) -> 
         assert await admin.reassignments() == []
 
 
-# -- brokers that do as a script says -------------------------------------------------------------
+# -- scripted brokers -----------------------------------------------------------------------------
 
 PLACE = TopicPartition("t", 1)
 
@@ -240,7 +240,7 @@ async def test_leaders_are_elected_and_partitions_reassigned() -> None:
 
 
 async def test_who_is_in_a_group_is_not_taken_for_nobody_where_nobody_says() -> None:
-    """A coordinator that has the offsets, and never comes to tell who reads."""
+    """A coordinator has the offsets, and never answers who the members are."""
     committed = OffsetFetchResponsePartition(0, 5)
     answers: dict[type[Request], Response] = {
         OffsetFetchRequest: OffsetFetchResponse(

@@ -1,4 +1,4 @@
-"""What a consumer does with partitions it is given, and with its progress: no broker is needed."""
+"""A consumer's assigned partitions and its progress, without a broker."""
 
 from collections.abc import Collection
 from typing import cast
@@ -20,7 +20,8 @@ PLACE = TopicPartition("t", 0)
 
 @attrs.define
 class Cluster:
-    """One node leads everything; what a client starts is only noted. Commits end as told."""
+    """One node leads everything; what a client starts is only recorded. Commits end as the test
+    says."""
 
     config: ClientConfig = attrs.Factory(ClientConfig)
     started: int = 0
@@ -49,7 +50,7 @@ class Cluster:
 
 
 def consumer_of(cluster: Cluster) -> Consumer:
-    """As inside of its `async with`, without any task."""
+    """As inside its `async with`, without any task."""
     consumer = Consumer("nowhere", ConsumerConfig(group="g"))
     consumer._client = cast(Client, cluster)
     consumer._coordinator = cast(Coordinator, cluster)
@@ -59,7 +60,8 @@ def consumer_of(cluster: Cluster) -> Consumer:
 
 
 async def test_D10_while_the_listener_runs_nothing_is_read_and_it_may_seek() -> None:
-    """However long it takes: neither asked for, nor handed out, nor is its position looked up."""
+    """However long it takes: such a partition is not fetched, not handed out, and its position is
+    not looked up."""
     cluster = Cluster()
     consumer = consumer_of(cluster)
     may_end, is_told = trio.Event(), trio.Event()
@@ -89,7 +91,7 @@ async def test_D10_while_the_listener_runs_nothing_is_read_and_it_may_seek() -> 
 
 
 async def test_D10_what_is_being_taken_away_is_not_read_while_the_listener_runs() -> None:
-    """In `revoked` it is still ours, to be committed and nothing else; then it is gone."""
+    """During `revoked` it is still ours, but only to be committed; then it is gone."""
     cluster = Cluster()
     consumer = consumer_of(cluster)
     consumer._take([PLACE])

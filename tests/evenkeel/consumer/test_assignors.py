@@ -1,4 +1,4 @@
-"""Sharing partitions: everything once, evenly, with few moves, and nothing to two at a time."""
+"""Assignors: each partition once, evenly, with few moves, and never to two members at a time."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ quick = settings(max_examples=60, deadline=None, database=None)
 
 @st.composite
 def groups(draw: st.DrawFn) -> tuple[list[Member], dict[str, int]]:
-    """Members with whatever subscriptions and claims, also absurd ones."""
+    """Members with any subscriptions and claims, also absurd ones."""
     partitions = draw(counts)
     places = st.builds(TopicPartition, st.sampled_from(TOPICS), st.integers(0, 9))
     members = [
@@ -65,13 +65,13 @@ def test_eager_sharing_is_complete(
 def test_cooperative_rounds_end_even_and_complete(
     group: tuple[list[Member], dict[str, int]],
 ) -> None:
-    """Round by round, as members let go: never two owners, and soon nothing moves any more."""
+    """Round by round, as members give partitions up: never two owners, and soon nothing moves."""
     members, partitions = group
     everything = wanted(members, partitions)
     for round_number in range(1, 5):
         shares = share(Assignor.COOPERATIVE_STICKY, members, partitions)
         check_once(shares, members, everything)
-        if round_number > 1:  # in the first the claims are anything at all
+        if round_number > 1:  # in the first round the claims may be anything
             for member in members:
                 others = {p for one in members if one is not member for p in one.owned}
                 taken = set(shares[member.id]) - member.owned
@@ -115,7 +115,7 @@ def test_D11_round_robin_passes_over_who_does_not_want_it() -> None:
 
 
 def test_a_newcomer_takes_only_what_is_too_much() -> None:
-    """Nine partitions, two members, a third comes: three move, the others stay where they are."""
+    """Nine partitions, two members, a third comes: three move, the others stay."""
     places = [TopicPartition("t", number) for number in range(9)]
     old = [
         Member("a", frozenset({"t"}), owned=frozenset(places[:5]), generation=4),

@@ -1,4 +1,4 @@
-"""When a consumer commits by itself (D10), by a clock that jumps."""
+"""When a consumer commits automatically (D10), with a clock that jumps."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -67,5 +67,5 @@ async def test_pauses_are_never_longer_than_the_interval(
 async def test_who_has_been_overtaken_by_the_group_waits_for_its_turn(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """The partitions may be another's by now; the next assignment says so."""
+    """The partitions may be another member's by now; the next assignment decides."""
     assert await commits(11, failures=[CommitError("the group has moved on")]) == [5, 10]

@@ -1,4 +1,4 @@
-"""The consumer against three real nodes: what others wrote, seeks, times, commits, closing."""
+"""The consumer against three real nodes: other clients' records, seeks, times, commits, closing."""
 
 from collections.abc import Collection
 
@@ -45,7 +45,7 @@ async def fill(cluster: SharedCluster, topic: str, count: int, partition: int = 
 
 
 async def take(consumer: Consumer, count: int) -> list[Records]:
-    """Batches until there are that many records."""
+    """Poll batches until there are that many records."""
     taken: list[Records] = []
     with trio.fail_after(STEP_S):
         while sum(len(one.records) for one in taken) < count:
@@ -116,7 +116,7 @@ async def test_offsets_for_times(cluster: SharedCluster, topic: str) -> None:
 
 
 async def test_a_paused_partition_is_silent(cluster: SharedCluster, topic: str) -> None:
-    """And goes on where it was."""
+    """And continues where it was."""
     await fill(cluster, topic, 30, partition=0)
     await fill(cluster, topic, 30, partition=1)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
@@ -133,7 +133,7 @@ async def test_a_paused_partition_is_silent(cluster: SharedCluster, topic: str) 
 async def test_what_is_assigned_later_with_its_offsets_is_read(
     cluster: SharedCluster, topic: str
 ) -> None:
-    """No position has to be looked up, which would wake the fetcher: it slept for ever."""
+    """No position has to be looked up, which would wake the fetcher: it used to sleep for ever."""
     async with Producer(cluster.bootstrap) as producer:
         for number in range(10):
             await producer.send(topic, b"%d" % number, partition=0)
@@ -145,7 +145,7 @@ async def test_what_is_assigned_later_with_its_offsets_is_read(
 
 async def test_lag_does_not_count_what_retention_took(cluster: SharedCluster, topic: str) -> None:
     place = TopicPartition(topic, 0)
-    async with Producer(cluster.bootstrap) as producer:  # of today: retention takes no more
+    async with Producer(cluster.bootstrap) as producer:  # of today: retention removes no more
         for _ in range(50):
             await producer.send(topic, b"", partition=0)
     async with Consumer(cluster.bootstrap) as consumer, Admin(cluster.bootstrap) as admin:
@@ -161,7 +161,7 @@ async def test_lag_does_not_count_what_retention_took(cluster: SharedCluster, to
 
 
 async def test_partitions_take_turns(cluster: SharedCluster, topic: str) -> None:
-    """One with much to read does not keep the others waiting."""
+    """A partition with much to read does not keep the others waiting."""
     for partition in range(3):
         await fill(cluster, topic, 60, partition)
     async with Consumer(cluster.bootstrap) as consumer:
@@ -205,7 +205,8 @@ def grouped(name: str, **settings: object) -> ConsumerConfig:
 async def test_the_next_one_begins_where_the_last_committed(
     cluster: SharedCluster, topic: str
 ) -> None:
-    """Explicitly, and at the end of the `async with`; what fails in the body is not processed."""
+    """Explicitly, and at the end of the `async with`; if the body fails, its records do not count
+    as processed."""
     await fill(cluster, topic, 40)
     place = TopicPartition(topic, 0)
     config = grouped(topic)
@@ -238,7 +239,7 @@ async def read_and_fail(consumer: Consumer, place: TopicPartition, expected: int
 async def test_what_is_processed_is_committed_now_and_then(
     cluster: SharedCluster, topic: str
 ) -> None:
-    """By another's eyes: what was handed out before the last call for more, and no more."""
+    """As another consumer sees it: what was handed out before the last poll, and no more."""
     await fill(cluster, topic, 40)
     place = TopicPartition(topic, 0)
     async with (
@@ -251,7 +252,7 @@ async def test_what_is_processed_is_committed_now_and_then(
         with trio.fail_after(STEP_S):
             while True:
                 found = await other.committed([place])
-                if found and found[place].offset > 0:  # it begins with committing the beginning
+                if found and found[place].offset > 0:  # it begins by committing the beginning
                     break
                 await trio.sleep(0.01)
         assert found[place].offset == second.records[0].offset
@@ -342,8 +343,8 @@ async def test_D12_who_is_given_a_partition_begins_where_the_group_has_committed
 async def test_D13_what_is_asked_for_holds_from_the_next_call_on(
     cluster: SharedCluster, topic: str
 ) -> None:
-    """Seeking and pausing set what is wanted, at once and without waiting for a broker; what was
-    fetched before and is not wanted any more is never handed out."""
+    """Seek and pause take effect at once, without waiting for a broker. Records fetched before and
+    no longer wanted are never handed out."""
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     await fill(cluster, topic, 40, partition=0)
     await fill(cluster, topic, 40, partition=1)
@@ -367,7 +368,7 @@ async def test_D13_what_is_asked_for_holds_from_the_next_call_on(
 async def test_who_keeps_offsets_elsewhere_is_told_when_a_master_moves(
     cluster: SharedCluster, topic: str
 ) -> None:
-    """And what its callback raises is not lost in a task of ours."""
+    """An exception in its callback is not lost in one of our tasks."""
     place = TopicPartition(topic, 0)
     told: list[TopicPartition] = []
 
@@ -384,7 +385,7 @@ async def test_who_keeps_offsets_elsewhere_is_told_when_a_master_moves(
         for consumer in (good, bad):
             await consumer.assign([place])
             assert await consumer.position(place) == 0
-            assert await consumer.poll(0.1) is None  # it is parked at the master by now
+            assert await consumer.poll(0.1) is None  # by now it waits at the master
         await cluster.place_all_on(2)
         await cluster.place_all_on(1)
         with trio.fail_after(STEP_S), pytest.raises(ListenerError, match="no room for offsets"):

@@ -1,4 +1,4 @@
-"""What a consumer makes of fetched bytes: aborted transactions, seeks, damage."""
+"""How a consumer handles fetched bytes: aborted transactions, seeks, damage."""
 
 from random import Random
 
@@ -65,7 +65,7 @@ def values_of(one: FetchedPartition) -> list[bytes | None]:
 
 
 def test_a_batch_that_begins_before_us_is_cut() -> None:
-    """Brokers return whole batches, from the one that has our offset."""
+    """Brokers return whole batches, from the one that contains our offset."""
     one = partition_at(7)
     one.take(7, answer(batch(5, b"5", b"6", b"7", b"8"), batch(9, b"9")), True)
     assert values_of(one) == [b"7", b"8", b"9"]
@@ -121,7 +121,7 @@ def test_an_answer_to_where_we_no_longer_are_is_dropped() -> None:
 
 @pytest.mark.parametrize("at", [17, 30, 60, 65])
 def test_damage_is_told_with_its_place(at: int) -> None:
-    """The batch before it is still handed out; of the damaged one nothing is."""
+    """The batch before it is still handed out, but nothing of the damaged one."""
     bad = bytearray(batch(1, b"bad"))
     bad[at] ^= 0x10
     one = partition_at(0)
@@ -148,8 +148,8 @@ def test_damage_below_the_checksum_is_found_when_it_is_handed_out() -> None:
 @settings(max_examples=300, deadline=None, database=None)
 @given(st.integers(0, 1 << 32))
 def test_a_hostile_broker(seed: int) -> None:
-    """Whatever it sends, with or without checksums: records, or an EvenkeelError; and offsets that
-    never go back."""
+    """Whatever it sends, with or without checksums: records, or an EvenkeelError; offsets never go
+    back."""
     dice = Random(seed)
     batches = []
     for number in range(dice.randint(1, 3)):

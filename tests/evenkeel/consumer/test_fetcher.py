@@ -1,4 +1,4 @@
-"""What a consumer says of its progress to a master that asks for it (E13)."""
+"""A consumer's progress reports to a master that asks for them (E13)."""
 
 from collections.abc import Collection
 from typing import cast
@@ -72,7 +72,7 @@ async def twice(report: Report | None) -> tuple[Master, Fetcher]:
 
 
 async def test_a_position_is_not_taken_into_the_next_topic_of_the_name() -> None:
-    """It would be beyond records that nobody has read; where to begin is found out anew."""
+    """It would skip records that nobody has read; the start is looked up again."""
     arrived: list[bool] = []
     master = Master()
     fetcher = Fetcher(cast(Client, master), ConsumerConfig(), None, lambda: arrived.append(True))
@@ -85,7 +85,7 @@ async def test_a_position_is_not_taken_into_the_next_topic_of_the_name() -> None
         return one.position, one.processed, one.committed
 
     assert look(b"a" * 16) == (100, 100, None)
-    assert look(UUID_ZERO) == (100, 100, None)  # a node that says no ids
+    assert look(UUID_ZERO) == (100, 100, None)  # a node that sends no ids
     one.committed = 100
     assert not arrived
     assert look(b"b" * 16) == (None, None, None)
@@ -121,8 +121,8 @@ async def test_E13_only_progress_that_was_committed_in_time_counts_as_reported(
 
 
 async def test_E14_nothing_is_reported_before_its_commit_is_answered() -> None:
-    """Committed offsets live in another group than the one that moves: what waits for them is the
-    report, and that comes when their own group has answered, which is when they are replicated."""
+    """Committed offsets are in another group than the one that moves. So the report waits until
+    their own group has answered, which means that they are replicated."""
     answered, asked = trio.Event(), trio.Event()
 
     async def commit(places: Collection[TopicPartition]) -> bool:

@@ -51,7 +51,7 @@ def places_of(topic: str, count: int = 3) -> set[TopicPartition]:
 
 
 class Reader(RebalanceListener):
-    """A member that reads on and notes what it gets, and what it is told."""
+    """A member that keeps reading, and records what it gets and hears."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
@@ -94,7 +94,7 @@ async def produce(cluster: SharedCluster, topic: str, first: int, count: int) ->
 
 @pytest.mark.parametrize("assignor", Assignor)
 async def test_members_come_and_go(cluster: SharedCluster, topic: str, assignor: Assignor) -> None:
-    """Shares are even, leave nothing out, and what is read by one is not read by the next."""
+    """Assignments are even and complete, and no member reads again what another has read."""
     readers = [Reader(member_of(cluster, topic, assignors=(assignor,))) for _ in range(3)]
     async with trio.open_nursery() as nursery:
         await nursery.start(readers[0].run, [topic])
@@ -119,7 +119,8 @@ async def test_members_come_and_go(cluster: SharedCluster, topic: str, assignor:
 
 
 async def test_a_member_that_leaves_is_replaced_at_once(cluster: SharedCluster, topic: str) -> None:
-    """Not a session later: it says so, also when it is cancelled."""
+    """It does not take a session timeout: the member says that it leaves, also when it is
+    cancelled."""
     first = Reader(member_of(cluster, topic, session_timeout_ms=45_000))
     second = Reader(member_of(cluster, topic, session_timeout_ms=45_000))
     async with trio.open_nursery() as nursery:
@@ -134,7 +135,7 @@ async def test_a_member_that_leaves_is_replaced_at_once(cluster: SharedCluster, 
 
 
 async def test_who_wants_nothing_any_more_is_no_member(cluster: SharedCluster, topic: str) -> None:
-    """And may come back."""
+    """It may come back."""
     readers = [Reader(member_of(cluster, topic, session_timeout_ms=45_000)) for _ in range(2)]
     async with trio.open_nursery() as nursery:
         for reader in readers:
@@ -156,7 +157,7 @@ async def test_who_wants_nothing_any_more_is_no_member(cluster: SharedCluster, t
 async def test_a_group_with_another_client(
     cluster: SharedCluster, topic: str, assignor: Assignor, theirs: str
 ) -> None:
-    """confluent-kafka and we share one topic; each of both kinds leads at some time."""
+    """confluent-kafka and our client share one topic; each kind leads at some time."""
     other = ConfluentConsumer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -196,7 +197,7 @@ async def test_a_group_with_another_client(
 
 
 async def test_topics_that_match_a_pattern(cluster: SharedCluster, topic: str) -> None:
-    """Also those that are made later."""
+    """Also topics that are created later."""
     reader = Reader(
         Consumer(
             cluster.bootstrap,
@@ -228,7 +229,8 @@ async def test_members_who_agree_on_nothing(cluster: SharedCluster, topic: str) 
 async def test_a_static_member_comes_back_to_its_partitions(
     cluster: SharedCluster, topic: str
 ) -> None:
-    """KIP-345: no rebalance for the others; and of two with one name the older is fenced."""
+    """KIP-345: no rebalance for the others; of two members with one instance id the older is
+    fenced."""
     other = Reader(member_of(cluster, topic, instance="b"))
     async with trio.open_nursery() as nursery:
         await nursery.start(other.run, [topic])
@@ -253,8 +255,8 @@ async def test_a_static_member_comes_back_to_its_partitions(
 async def test_steals_rebalance_nobody_and_are_told_our_progress(
     cluster: SharedCluster, topic: str
 ) -> None:
-    """All masters move, the coordinator's too: members keep their shares, and offsets are committed
-    because the master asked: the interval is an hour."""
+    """All masters move, also the coordinator's: members keep their partitions, and offsets are
+    committed because the master asked; the commit interval is an hour."""
     readers = [Reader(member_of(cluster, topic, auto_commit_ms=3_600_000)) for _ in range(2)]
     async with trio.open_nursery() as nursery:
         for reader in readers:
@@ -279,7 +281,7 @@ async def test_steals_rebalance_nobody_and_are_told_our_progress(
 
 
 async def test_a_group_outlives_the_death_of_a_node(cluster: SharedCluster, topic: str) -> None:
-    """SIGKILL for the leader of a partition: everything is read all the same."""
+    """SIGKILL for the leader of a partition: all records are still read."""
     reader = Reader(member_of(cluster, topic))
     async with trio.open_nursery() as nursery:
         await nursery.start(reader.run, [topic])
@@ -299,7 +301,7 @@ async def test_a_group_outlives_the_death_of_a_node(cluster: SharedCluster, topi
 async def test_partitions_are_gone_however_long_the_listener_takes(
     cluster: SharedCluster, topic: str
 ) -> None:
-    """Else they would be given again one day, to go on from where they were then."""
+    """Otherwise they could come back later and continue from their old positions."""
 
     class Slow(RebalanceListener):
         async def revoked(self, places: Collection[TopicPartition]) -> None:
@@ -315,8 +317,8 @@ async def test_partitions_are_gone_however_long_the_listener_takes(
 async def test_a_commit_that_comes_late_does_not_set_the_next_owner_back(
     cluster: SharedCluster, topic: str
 ) -> None:
-    """It waits (here for another commit; else for the coordinator), the group moves on, and then it
-    would be sent under the new generation, in which its partition is another member's."""
+    """It waits (here for another commit, else for the coordinator) and the group moves on. It would
+    then be sent under the new generation, in which its partition belongs to another member."""
     late = Reader(member_of(cluster, topic, auto_commit_ms=None))
     other = Reader(member_of(cluster, topic, auto_commit_ms=None))
     refused: list[CommitError] = []

@@ -1,4 +1,5 @@
-"""Leading a group on real nodes: ways of sharing of one's own, watching topics, what follows."""
+"""Leading a group on real nodes: custom assignors, watching topics, and what follows an
+assignment."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -55,7 +56,7 @@ class ByWeight(PartitionAssignor):
 
 
 class Unjust(ByWeight):
-    """Gives everything to everybody."""
+    """Gives everything to every member."""
 
     def assign(self, members: Sequence[Member], partitions: Mapping[str, int]) -> Shares:
         everything = [TopicPartition(t, n) for t, count in partitions.items() for n in range(count)]
@@ -63,7 +64,7 @@ class Unjust(ByWeight):
 
 
 class Diary(RebalanceListener):
-    """Writes down what it is told; reads of a consumer are in `consumer`."""
+    """Records what it is told; a consumer's reads are in `consumer`."""
 
     def __init__(self, diary: list[object]) -> None:
         self.diary = diary
@@ -86,14 +87,15 @@ def membership_of(consumer: Consumer) -> Membership:
 
 
 async def holds(consumer: Consumer, count: int) -> None:
-    """Until the consumer has that many partitions; its group's errors are raised here."""
+    """Wait until the consumer has that many partitions; errors of its group are raised here."""
     with trio.fail_after(STEP_S):
         while len(consumer.assignment) != count:
             await consumer.poll(0.02)
 
 
 async def test_D7_a_group_shares_in_a_way_of_its_own(cluster: SharedCluster, topic: str) -> None:
-    """A name to agree on, a word of each member to the leader, the plan, and being told of it."""
+    """A name to agree on, each member's message to the leader, the plan, and news of the
+    assignment."""
     strong, weak = ByWeight(2), ByWeight(1)
     async with (
         member_of(cluster, topic, strong, Assignor.RANGE) as first,
@@ -127,8 +129,8 @@ async def test_D7_a_plan_that_gives_a_partition_to_two_is_refused(
 async def test_D9_the_leader_watches_the_topics_of_all_members(
     cluster: SharedCluster, topic: str
 ) -> None:
-    """Its plan is over the union of what members want; and when a topic grows that it does not read
-    itself, what it planned from is not true any more: it shares anew."""
+    """Its plan covers all topics that members want. When a topic grows that the leader does not
+    read itself, its plan is out of date, and it makes another."""
     others = f"{topic}-others"
     cluster.create_topic(others, partitions=1)
     async with (
@@ -151,7 +153,7 @@ async def test_D9_the_leader_watches_the_topics_of_all_members(
 async def test_a_static_leader_that_restarts_shares_what_was_added_before_and_after(
     cluster: SharedCluster, topic: str
 ) -> None:
-    """It gets its place back without being asked to share; all the same it is the one who watches,
+    """It gets its place back without having to make a plan. But it is the one who watches topics,
     and nobody did while it was away."""
     static = {"session_timeout_ms": 45_000}
     async with (
@@ -182,8 +184,9 @@ async def test_a_static_leader_that_restarts_shares_what_was_added_before_and_af
 
 
 async def test_D10_what_follows_an_assignment(cluster: SharedCluster, topic: str) -> None:
-    """The assignor is told, then the listener, while nothing is read yet; then the committed
-    offsets are looked up afresh, and what is read from there is committed by the interval."""
+    """First the assignor is told, then the listener, and nothing is read meanwhile. Then the
+    committed offsets are looked up again, and what is read from there is committed by the
+    interval."""
     place = TopicPartition(topic, 0)
     async with Producer(cluster.bootstrap) as producer, Admin(cluster.bootstrap) as admin:
         for number in range(5):
@@ -197,7 +200,7 @@ async def test_D10_what_follows_an_assignment(cluster: SharedCluster, topic: str
             with trio.fail_after(STEP_S):
                 records = await anext(consumer)
                 diary.append([record.value for record in records])
-                assert await consumer.poll(0.1) is None  # asking again says: it is processed
+                assert await consumer.poll(0.1) is None  # the next poll means: it is processed
                 while (await admin.committed_offsets(topic))[place].offset != 5:  # noqa: ASYNC110 (a broker sets no event)
                     await trio.sleep(0.02)
     everything = {TopicPartition(topic, number) for number in range(3)}
@@ -216,8 +219,9 @@ class Broken(RebalanceListener):
 async def test_D10_a_listener_that_fails_ends_its_consumer(
     cluster: SharedCluster, topic: str
 ) -> None:
-    """Not a line in a log and a consumer that goes on as if its listener had done its work. The
-    group is left in good order: another member need not wait for a session to end."""
+    """Its failure must not just be logged while the consumer goes on as if its listener had
+    succeeded. The consumer leaves the group properly: no other member waits for a session
+    timeout."""
     settings = {"session_timeout_ms": 45_000}
     with trio.fail_after(STEP_S):
         async with member_of(cluster, topic, Assignor.RANGE, **settings) as broken:

@@ -1,4 +1,4 @@
-"""A static member that comes back, against a coordinator that is a script: what it looks at."""
+"""A static member that comes back to a scripted coordinator: what it checks."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, cast
@@ -54,13 +54,13 @@ def subscription(topics: Collection[str]) -> bytes:
 class Script:
     """A group of `us` and `other`, and the cluster's topics: client, view and coordinator in one.
 
-    The first join is that of a member that comes back; every later one is a rebalance, which
-    the member leads if it did.
+    The first join is that of a returning member. Every later one is a rebalance, which the member
+    leads if it led before.
     """
 
     topics: Mapping[str, int]
     given: Mapping[str, Places]
-    """What the group's plan gives to whom."""
+    """The partitions that the group's plan gives to each member."""
     wants: Mapping[str, Collection[str]]
     leader: str = "us"
     describes: bool = True
@@ -130,7 +130,7 @@ class Script:
 
 
 class Nobody:
-    """A holder that nothing is done to."""
+    """A holder for which nothing is done."""
 
     async def assigned(self, places: Collection[TopicPartition]) -> None: ...
 
@@ -140,7 +140,7 @@ class Nobody:
 
 
 async def come_back(script: Script, *, instance: str | None = "i-us") -> Membership:
-    """Be a member until a heartbeat says that it has settled."""
+    """Be a member until a heartbeat shows that it has settled."""
     config = ConsumerConfig(
         group="g", instance=instance, assignors=(Assignor.RANGE,), heartbeat_ms=10
     )
@@ -160,7 +160,8 @@ BOTH = {"us": ["a"], "other": ["a"]}
 
 
 async def test_a_leader_that_comes_back_shares_what_was_added_while_it_was_away() -> None:
-    """KIP-814 keeps it from sharing at its return, so it looks at what the plan does not cover."""
+    """KIP-814 keeps it from assigning when it returns, so it checks what the plan does not
+    cover."""
     script = Script({"a": 4}, {"us": {"a": [0]}, "other": {"a": [1]}}, BOTH)
     membership = await come_back(script)
     assert script.plans == [{"other": {"a": [0, 1]}, "us": {"a": [2, 3]}}]
@@ -213,7 +214,7 @@ async def test_a_leader_that_cannot_find_out_shares_anew() -> None:
 async def test_a_follower_that_comes_back_asks_for_what_the_plan_has_not_got(
     wants: list[str], leader: str, joins: int
 ) -> None:
-    """With other topics than before; or where the broker takes our former self for the leader."""
+    """If its topics have changed; or if the broker takes its former self for the leader."""
     script = Script(
         {"a": 2, "b": 1},
         {"us": {"a": [0]}, "other": {"a": [1]}},
@@ -228,7 +229,7 @@ async def test_a_follower_that_comes_back_asks_for_what_the_plan_has_not_got(
 async def test_who_comes_back_with_another_subscription_does_not_keep_the_old_share(
     leader: str,
 ) -> None:
-    """All that anybody wants is read, but some of it by who wants it no longer."""
+    """Everything wanted is read, but a part of it by a member that does not want it any more."""
     given: dict[str, Places] = {"us": {"a": [0]}, "other": {"a": [1], "b": [0]}}
     script = Script({"a": 2, "b": 1}, given, {"us": ["b"], "other": ["a", "b"]}, leader)
     await come_back(script)

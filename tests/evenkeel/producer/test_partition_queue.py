@@ -1,10 +1,10 @@
-"""Exactly once and in order, whatever becomes of requests: the queue against a model of a broker.
+"""Exactly once and in order, whatever happens to requests: the queue against a model of a broker.
 
-The model is Kafka's rule for producers (KIP-98): it remembers the last five batches, takes the next
-sequence only, begins at 0 with a new epoch. Requests are lost before it or answers after it, it
-refuses for a while, forgets the producer, and deadlines pass. A batch that was acknowledged must be
-in its log exactly once, one that was refused for good never, one that may be at most once; and the
-log has the order of `append`.
+The model is Kafka's rule for producers (KIP-98): it remembers the last five batches, accepts only
+the next sequence, and begins at 0 with a new epoch. Requests are lost on the way or their answers
+are, it refuses for a while, forgets the producer, and deadlines pass. A batch that was acknowledged
+must be in its log exactly once, one with a final refusal never, one of unknown fate at most once;
+and the log has the order of `append`.
 """
 
 from collections import deque
@@ -58,7 +58,7 @@ class ModelBroker:
         return offset
 
     def lose_the_last_batch(self) -> None:
-        """An unclean election: what was acknowledged is gone, and so is the memory of it."""
+        """An unclean election: acknowledged data is lost, and so is the memory of it."""
         if len(self.recent) > 1 and self.recent[-1][0] == self.recent[-2][0]:
             _, sequence, offset = self.recent.pop()
             self.lost.update(self.log[offset:])
@@ -125,7 +125,7 @@ class Story:
             self.under_way.append(request)
 
     def _settle_requests(self, queue: PartitionQueue, dice: Random, *, faults: bool) -> None:
-        """Some of the requests, in order: one connection. A loss takes all that are behind it."""
+        """Some of the requests, in order, as on one connection. A loss takes all that follow it."""
         count = dice.randint(0, len(self.under_way)) if faults else len(self.under_way)
         requests, self.under_way = self.under_way[:count], self.under_way[count:]
         fate = dice.choice(["fine"] * 6 + ["lost", "unanswered", "moved", "too large"])
@@ -142,7 +142,7 @@ class Story:
                 queue.again(batch, retry_at, maybe_written=False)
             elif faults and fate == "too large" and not batch.maybe_written:
                 queue.failed(batch, DeliveryError("too large"))
-                fate = "fine"  # those behind it are refused by the broker, or not
+                fate = "fine"  # the broker may or may not refuse those behind it
             else:
                 self._answer(queue, batch, self.broker.produce(epoch, sequence, values), retry_at)
 
@@ -192,7 +192,8 @@ def queue_with(count: int, *, idempotent: bool = True) -> tuple[PartitionQueue, 
 
 
 def test_no_more_than_the_window_is_unresolved() -> None:
-    """And only one until the broker knows the producer: it takes any first sequence."""
+    """And only one until the broker knows the producer: before that it accepts any first
+    sequence."""
     queue, batches = queue_with(8)
     assert [queue.next(1, 0) for _ in range(2)] == [batches[0], None]
     queue.acknowledged(batches[0], Appended(0))

@@ -1,4 +1,5 @@
-"""Keys go where Java's producer puts them; records without a key stay together for a while."""
+"""Keys go to the same partitions as with Java's producer; records without a key stay together for a
+while."""
 
 from collections import Counter
 from random import Random
@@ -16,7 +17,7 @@ JAVA = [
     (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
     (b"abc", 479470107),
 ]
-"""Published with Kafka's own hash function, as the signed numbers Java has."""
+"""Published values of Kafka's own hash function, signed as in Java."""
 
 
 @pytest.mark.parametrize(("key", "expected"), JAVA)
@@ -40,7 +41,7 @@ def test_keyless_records_stick_and_move_on() -> None:
 
 
 def test_a_topic_that_shrank_is_no_error() -> None:
-    """Deleted and created again with fewer partitions."""
+    """It was deleted and created again with fewer partitions."""
     sticky = StickyPartitions(Random(1))
     sticky.current("t", 1000)
     assert sticky.current("t", 1) == 0

@@ -1,4 +1,5 @@
-"""The producer against three real nodes: read by another client, through steals and a kill."""
+"""The producer against three real nodes, with another client as reader, through steals and a
+kill."""
 
 import itertools
 from collections import defaultdict
@@ -35,7 +36,7 @@ SMALL = ProducerConfig(batch_bytes=2_000, linger_ms=2)
 async def test_another_client_reads_what_we_write(
     cluster: SharedCluster, topic: str, compression: Compression
 ) -> None:
-    """Keys, no keys, no values, headers, times: all of it, with every compression."""
+    """Keys, no keys, no values, headers, times, with every compression."""
     sent = [
         (b"value", b"key", [("h", b"1"), ("h", None), ("", b"")], 1_700_000_000_000),
         (None, b"tombstone", [], 1_700_000_000_001),
@@ -62,7 +63,7 @@ async def test_another_client_reads_what_we_write(
 
 @pytest.mark.parametrize("acks", Acks)
 async def test_all_kinds_of_acknowledgement(cluster: SharedCluster, topic: str, acks: Acks) -> None:
-    """The first record waits for the partition to be led: with acks NONE it could be lost."""
+    """The first record waits until the partition has a leader: with acks NONE it could be lost."""
     async with Producer(cluster.bootstrap) as producer:
         await (await producer.send(topic, b"first", partition=1))
     config = ProducerConfig(acks=acks, idempotent=False)
@@ -75,7 +76,7 @@ async def test_all_kinds_of_acknowledgement(cluster: SharedCluster, topic: str, 
 
 
 async def test_order_within_a_partition(cluster: SharedCluster, topic: str) -> None:
-    """Many small batches under way at once arrive in the order they were sent in."""
+    """Many small batches under way at once arrive in the order in which they were sent."""
     async with Producer(cluster.bootstrap, SMALL) as producer:
         for number in range(3000):
             await producer.send(topic, b"%d" % number, key=b"%d" % (number % 7))
@@ -87,7 +88,7 @@ async def test_order_within_a_partition(cluster: SharedCluster, topic: str) -> N
 
 
 class Load:
-    """Sends without a pause, and keeps what became of it."""
+    """Sends without a pause, and remembers the fate of each record."""
 
     def __init__(self, producer: Producer, topic: str) -> None:
         self.deliveries: dict[bytes, Delivery] = {}
@@ -113,7 +114,7 @@ class Load:
                 await (await self.producer.send(self._topic, None, partition=partition))
 
     async def judge(self, cluster: SharedCluster) -> None:
-        """Every record exactly once, where we were told, in order."""
+        """Every record is there exactly once, in order, at the offset that was answered."""
         count = len(self.deliveries) + self._extra
         messages = await read_by_confluent(cluster.bootstrap, self._topic, count)
         numbers: dict[int, list[int]] = defaultdict(list)
@@ -130,9 +131,9 @@ class Load:
 async def under_load(
     cluster: SharedCluster, topic: str, client: ClientConfig | None = None
 ) -> AsyncIterator[Load]:
-    """What the body does is done while records are sent, and acknowledged before and after.
+    """The body runs while records are sent; some are acknowledged before it and some after it.
 
-    Afterwards all were acknowledged, and each is in the log once.
+    In the end all were acknowledged, and each is in the log once.
     """
     async with Producer(cluster.bootstrap, SMALL, client=client) as producer:
         load = Load(producer, topic)
@@ -146,7 +147,7 @@ async def under_load(
 
 
 async def test_exactly_once_through_steals(cluster: SharedCluster, topic: str) -> None:
-    """All masters to node 2 and back while we send: no error, nothing lost, nothing twice."""
+    """All masters move to node 2 and back while we send: no error, nothing lost, nothing twice."""
     async with under_load(cluster, topic) as load:
         await cluster.place_all_on(2)
         await load.more(5)
@@ -157,7 +158,7 @@ async def test_exactly_once_through_a_kill(cluster: SharedCluster, topic: str) -
     """A node dies by SIGKILL under load and comes back: retries are recognised as such."""
     async with under_load(cluster, topic) as load:
         victim = await cluster.leader_of(topic, 0)
-        # Held still first, so that it dies with requests it never answered, and not by luck.
+        # Stopped first, so that it certainly dies with unanswered requests.
         await cluster.pause(victim)
         requests = load.producer.statistics().requests
         with trio.move_on_after(2):
@@ -170,8 +171,8 @@ async def test_exactly_once_through_a_kill(cluster: SharedCluster, topic: str) -
 
 
 async def test_exactly_once_through_a_hang(cluster: SharedCluster, topic: str) -> None:
-    """A node stops answering with its sockets open (SIGSTOP), and goes on when others lead: what it
-    had taken in and not answered is sent again, and recognised wherever it was written."""
+    """A node stops with its sockets open (SIGSTOP), and continues when others lead. Requests that
+    it had received but not answered are sent again, and recognised wherever they were written."""
     impatient = ClientConfig(request_timeout_ms=1_500)
     async with under_load(cluster, topic, client=impatient) as load:
         victim = await cluster.leader_of(topic, 0)
@@ -195,7 +196,7 @@ async def test_flush_does_not_wait_for_the_linger(cluster: SharedCluster, topic:
 
 
 async def test_a_cancelled_producer_leaves_no_one_waiting(topic: str) -> None:
-    """What is under way fails, with the truth about it."""
+    """Everything under way fails, each with its true state."""
     async with scripted(_mute) as (host, port):
         with trio.CancelScope() as scope:
             config = ClientConfig(request_timeout_ms=60_000)
@@ -228,7 +229,7 @@ async def test_what_is_left_at_an_exception_is_told_so(cluster: SharedCluster, t
 
 
 async def test_full_memory_pushes_back(cluster: SharedCluster, topic: str) -> None:
-    """`send` waits for room, gives up after `send_timeout_ms`, and goes on when there is some."""
+    """`send` waits for room, gives up after `send_timeout_ms`, and continues when there is room."""
     config = ProducerConfig(
         linger_ms=3_600_000,
         record_bytes_max=1_000,
@@ -247,7 +248,7 @@ async def test_full_memory_pushes_back(cluster: SharedCluster, topic: str) -> No
 
 
 async def test_no_answer_is_an_answer_too(cluster: SharedCluster, topic: str) -> None:
-    """Deliveries end by `delivery_timeout_ms`, also when all nodes hang."""
+    """Deliveries end by `delivery_timeout_ms`, even if all nodes hang."""
     config = ProducerConfig(delivery_timeout_ms=700, linger_ms=0)
     async with Producer(cluster.bootstrap, config) as producer:
         await (await producer.send(topic, b"first"))
@@ -284,7 +285,7 @@ async def test_mistakes_are_told_at_once(cluster: SharedCluster, topic: str) -> 
 async def test_a_refused_batch_does_not_hold_up_the_others(
     cluster: SharedCluster,
 ) -> None:
-    """MESSAGE_TOO_LARGE fails its own records; what comes later keeps its order and arrives."""
+    """MESSAGE_TOO_LARGE fails its own records only; later ones keep their order and arrive."""
     topic = "small-messages"
     cluster.create_topic(topic, partitions=1, settings={"max.message.bytes": "2000"})
     config = ProducerConfig(linger_ms=0, batch_bytes=1_000)

@@ -1,8 +1,8 @@
-"""What members wrote down of their runs, and whether two of them ever ran one task.
+"""What members recorded of their runs, and whether two of them ever ran one task.
 
-A line says when something was so, by CLOCK_MONOTONIC, which all processes of a machine share. Work
-is stamped *before* the member asks whether it still holds the lease, so a process that is stopped
-between the two says nothing wrong, and one that works on without its lease says so itself.
+Each line has a time of CLOCK_MONOTONIC, which all processes of a machine share. Work is stamped
+*before* the member checks that it still holds the lease. So a process that is stopped between the
+two says nothing wrong, and one that works on without its lease gives itself away.
 """
 
 import json
@@ -16,13 +16,13 @@ from typing import NamedTuple
 class What(StrEnum):
     STARTED = "started"
     WORKED = "worked"
-    """It held the lease at this moment, and did something."""
+    """It held the lease at this moment, and did some work."""
     STOPPED = "stopped"
-    """In good order, while it still held the lease."""
+    """It stopped properly, while it still held the lease."""
     LOST = "lost"
-    """It stopped because it had no lease any more; when it notices is of no importance."""
+    """It stopped because it had no lease any more; when it noticed does not matter."""
     REFUSED = "refused"
-    """What it wrote carried a token that was too old by then."""
+    """What it wrote carried an outdated token."""
 
 
 class Line(NamedTuple):
@@ -37,14 +37,14 @@ class Line(NamedTuple):
 
 
 class Reader:
-    """Reads histories that are still being written, each line once: whoever reads everything again
-    and again has no time left for anything else."""
+    """Reads histories that are still being written, each line once: reading everything again and
+    again would leave no time for anything else."""
 
     def __init__(self) -> None:
         self._places: dict[Path, int] = {}
 
     def more(self, files: Iterable[Path]) -> list[Line]:
-        """What is new. Half a line is left for later, or for ever, if its writer was killed."""
+        """The new lines. Half a line is left for later, or for ever if its writer was killed."""
         found = []
         for file in files:
             with file.open("rb") as opened:
@@ -62,8 +62,8 @@ def line_of(text: bytes) -> Line:
 
 
 def overlaps(lines: Iterable[Line]) -> list[str]:
-    """What must never be. Per task, whoever holds a token begins after everybody with a smaller
-    one has done the last thing it did."""
+    """The violations. Per task, the holder of a token begins only after everybody with a smaller
+    token has done the last thing it did."""
     runs: dict[str, dict[int, list[Line]]] = defaultdict(lambda: defaultdict(list))
     for line in lines:
         if line.what not in (What.LOST, What.REFUSED):

@@ -2,9 +2,9 @@
 
 `python -m tests.evenkeel.tasks.hurt_member '{"name": ..., ...}'`. It writes its history to a file.
 Its connections go through relays of the test (a node's port -> a relay's), which can be cut. Every
-task writes into a store that refuses old tokens. Where the file `stall` names it, one of its tasks
-says so, blocks the whole process until the file is gone, and then writes without looking at its
-lease: what careless code does.
+task writes into a store that refuses old tokens. If the file `stall` names it, one of its tasks
+reports that and blocks the whole process until the file is gone. Then it writes without checking
+its lease, as careless code does.
 """
 
 import fcntl
@@ -28,22 +28,22 @@ TIMING: Final = Timing(
 WORK_S: Final = 0.02
 SESSION_MS: Final = 1500
 TRIES: Final = 50
-"""At a file that others write to for a moment, 50 times a second."""
+"""For a file that others write to for a moment, 50 times a second."""
 
 open_tcp_stream = trio.open_tcp_stream
 
 
 class Store:
-    """What tasks write to: a file for each, with the largest token that has written."""
+    """What tasks write to: a file each, with the largest token that has written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def write(self, task: str, token: int) -> bool | None:
-        """False if it is refused: the token is smaller than one before.
+        """False if it is refused: the token is smaller than an earlier one.
 
-        None: the file is locked. Who finds it so does not wait, and has written nothing: whoever
-        locks it may have been stopped at that very moment.
+        None: the file is locked. The caller does not wait and has written nothing: the process that
+        holds the lock may have been stopped at that very moment.
         """
         with (self.folder / task).open("a+") as file:
             try:
@@ -66,8 +66,8 @@ class HurtMember:
         self.history = os.open(
             self.folder / f"history-{self.name}", os.O_WRONLY | os.O_APPEND | os.O_CREAT
         )
-        # Who misses answers ends its session, and with it its tasks: the planted bug is to be found
-        # without that second line of defence, however late the others are.
+        # A member that misses answers ends its session, and with it its tasks. The planted bug must
+        # be found without that second line of defence, however late the others are.
         unheard_ms = 60_000 if orders["immortal"] else 1000
         self.relays = {int(port): relay for port, relay in orders["relays"].items()}
         self.group = TaskGroup(
@@ -100,7 +100,7 @@ class HurtMember:
             while True:
                 at_ns = time.monotonic_ns()
                 if lease.held:
-                    # Said when it is in the store: from then on older tokens are refused.
+                    # Recorded when it is in the store: from then on older tokens are refused.
                     written = self.store.write(lease.task, lease.token)
                     self.say(What.WORKED, lease, at_ns)
                     if written is False:

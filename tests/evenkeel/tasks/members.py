@@ -21,7 +21,7 @@ CHUNK: Final = 65536
 
 
 class Cut:
-    """A network between one member and all nodes, that can be cut: nothing is closed and nothing
+    """A network between one member and all nodes that can be cut: nothing is closed and nothing is
     lost, it only arrives much later."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Cut:
         self._whole.set()
 
     async def listen(self, nursery: trio.Nursery, port: int) -> int:
-        """A relay to that port; its own port."""
+        """A relay to that port; returns the relay's own port."""
 
         async def serve(near: trio.SocketStream) -> None:
             async with near:
@@ -61,7 +61,7 @@ class Cut:
                 await self._whole.wait()
                 await sink.send_all(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # one end has gone: so has the other
+            pass  # one end has gone, and so the other goes
         done.cancel()
 
 
@@ -120,13 +120,13 @@ class Members:
         assert process.wait() == -signal.SIGKILL
 
     def new_lines(self) -> list[Line]:
-        """What the members have written since the last time."""
+        """What the members have written since the last call."""
         more = self._reader.more(sorted(self.folder.glob("history-*")))
         self.lines += more
         return more
 
     async def until(self, condition: Callable[[list[Line]], bool], what: str) -> None:
-        """Until what the members write from now on satisfies the condition."""
+        """Wait until what the members write from now on satisfies the condition."""
         self.new_lines()
         seen: list[Line] = []
         with trio.move_on_after(STEP_S):
@@ -140,7 +140,7 @@ class Members:
         raise AssertionError(f"not within {STEP_S} s: {what}; {self._newest()}")
 
     async def all_run(self, tasks: set[str], *, without: Collection[str] = ()) -> None:
-        """Until every task is worked at, after now, and by others than those named."""
+        """Wait until every task is worked at, from now on, by members other than those named."""
 
         def everything(lines: list[Line]) -> bool:
             return tasks <= {
@@ -152,7 +152,7 @@ class Members:
         await self.until(everything, f"all of {len(tasks)} tasks are run, not by {without}")
 
     async def all_begin(self, names: Collection[str], since: int = 0) -> None:
-        """Until each of these has started something, after so many lines."""
+        """Wait until each of these has started something, after that many lines."""
 
         def everybody(_: list[Line]) -> bool:
             recent = self.lines[since:]
@@ -162,8 +162,8 @@ class Members:
         await self.until(everybody, f"{names} have something to do")
 
     async def all_work(self, names: Collection[str]) -> None:
-        """Until each of these has worked at something after now: who has begun may have been
-        relieved of all it had when another one came."""
+        """Wait until each of these has worked at something from now on: a member that has begun may
+        have lost everything again when another one came."""
 
         def everybody(lines: list[Line]) -> bool:
             return set(names) <= {member_of(line) for line in lines if line.what is What.WORKED}

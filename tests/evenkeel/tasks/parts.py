@@ -1,4 +1,4 @@
-"""What tests of task groups on a real cluster have in common."""
+"""What tests of task groups on a real cluster share."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -109,7 +109,7 @@ class Crew:
         return {worker.name: worker.share for worker in self.there}
 
     async def until(self, condition: Callable[[TaskGroupState], bool]) -> TaskGroupState:
-        """Until everybody has read that, and runs what the plan says."""
+        """Wait until all members have read that, and run what the plan says."""
 
         def settled(state: TaskGroupState) -> bool:
             return condition(state) and dict(state.holders) == {

@@ -1,4 +1,4 @@
-"""The checker of histories itself: a good one is clean, and every way to spoil it is found."""
+"""The checker of histories: a good one is clean, and every way to spoil it is found."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def test_a_good_history_is_clean() -> None:
 
 @given(some.sampled_from([line for line in GOOD if line.task == "a" and line.token == 7]))
 def test_one_moment_of_work_at_the_wrong_time_is_found(line: Line) -> None:
-    """Whatever m2 did by token 7 is wrong before m1 had stopped, and after m1 has begun again."""
+    """Whatever m2 did with token 7 is wrong before m1 had stopped, and after m1 has begun again."""
     for at_ns in (105, 127):
         moved = line._replace(at_ns=at_ns)
         spoilt = [moved if one == line else one for one in GOOD]

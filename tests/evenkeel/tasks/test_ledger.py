@@ -1,4 +1,4 @@
-"""The rules of the ledger: which notes count, told as short stories of notes in order."""
+"""The rules of the ledger: which notes count, as short stories of notes in order."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -68,7 +68,7 @@ class Story:
         shares: Mapping[str, Iterable[str]],
         other: Mapping[str, object] = MappingProxyType({}),
     ) -> bool:
-        """By the leader, the next version; `other` says what is different."""
+        """The leader's next version of the plan; `other` has the differences."""
         given: dict[str, object] = {
             "by": self.ledger.view.leader,
             "version": self.ledger.plan.version + 1,
@@ -93,7 +93,7 @@ def story() -> Story:
     return found
 
 
-# -- who is there ---------------------------------------------------------------------------------
+# -- which members there are ----------------------------------------------------------------------
 
 
 def test_A6_who_is_known_changes_nothing_by_joining_again(story: Story) -> None:
@@ -116,7 +116,8 @@ def test_A7_A8_after_each_change_all_know_group_members_leader_and_generation(
 
 
 def test_who_gave_a_sign_of_life_is_not_gone(story: Story) -> None:
-    """The heart of it: whoever of the two came first in the ledger is right."""
+    """The central rule: of the renewal and the expiry, the one that comes first in the ledger
+    counts."""
     story.acquire("q", "c")
     seen = story.ledger.members["q"].alive
     assert story.says(Renew(by="q", beat=1))
@@ -156,7 +157,7 @@ def test_C9_who_was_late_for_a_plan_of_before_is_not_evicted_for_it(story: Story
 
 
 def test_nothing_is_kept_of_who_has_gone(story: Story) -> None:
-    """Names are never used again: what is kept by name would only grow."""
+    """Names are never used again: anything kept by name would only grow."""
     story.acquire("q", "cd")
     story.says(Stopped(by="q", version=1))
     story.says(Running(by="q", version=1))
@@ -183,7 +184,7 @@ def test_a_group_has_room_for_so_many() -> None:
     story.join("one more")
 
 
-# -- who leads ------------------------------------------------------------------------------------
+# -- which member leads ---------------------------------------------------------------------------
 
 
 def test_A9_later_generations_count_and_earlier_ones_do_not(story: Story) -> None:
@@ -205,7 +206,7 @@ def test_a_coordinator_that_has_forgotten_the_group_begins_again_at_1(story: Sto
 
 
 def test_B8_B10_of_two_plans_the_first_counts(story: Story) -> None:
-    """No lock is needed where there is one order: the second is void for all alike."""
+    """One order needs no lock: the second plan is void for all members alike."""
     assert story.plan({"p": "abcd"}, {"version": 2})
     assert not story.plan({"q": "abcd"}, {"version": 2})
     assert story.ledger.plan.of_owner("p") == tuple("abcd")
@@ -234,7 +235,7 @@ def test_B9_every_member_reviews_a_plan_and_all_find_the_same(
 
 
 def test_B9_a_plan_that_names_an_evicted_member_does_not_count(story: Story) -> None:
-    """It is listed until its lease is over, but nothing may be given to it any more."""
+    """It is listed until its lease is over, but it must not be given anything any more."""
     assert story.says(Evict(by="p", member="q", version=1))
     assert "q" in story.ledger.members
     assert not story.plan({"p": "ab", "q": "cd"})
@@ -269,7 +270,7 @@ def test_B12_C8_everybody_acknowledges_and_nobody_another_round(story: Story) ->
 def test_B12_C8_a_word_for_another_round_does_not_count_even_if_it_was_never_said(
     story: Story, kind: type[Stopped | Running]
 ) -> None:
-    """The slow one has acknowledged nothing so far, neither the round before nor this one."""
+    """So far the slow one has acknowledged nothing, neither the round before nor this one."""
     assert story.plan({"p": "abcd", "q": ""})
     for version in (1, 3):
         assert not story.says(kind(by="q", version=version))
@@ -278,7 +279,7 @@ def test_B12_C8_a_word_for_another_round_does_not_count_even_if_it_was_never_sai
     assert story.says(kind(by="q", version=2))
 
 
-# -- who holds what -------------------------------------------------------------------------------
+# -- which member holds what ----------------------------------------------------------------------
 
 
 def test_B1_B13_a_task_is_held_by_one_and_started_only_by_its_holder(story: Story) -> None:
@@ -345,7 +346,8 @@ def test_what_is_finished_is_nobodys_any_more(story: Story) -> None:
 
 @pytest.mark.parametrize("end", ["finished", "withdrawn"])
 def test_B16_a_task_that_comes_again_under_its_name_begins_anew(story: Story, end: str) -> None:
-    """Its checkpoint goes with it, or the new task would go on where the old one ended."""
+    """Its checkpoint is removed with it; otherwise the new task would continue where the old one
+    ended."""
     story.acquire("p", "ab")
     token = story.ledger.locks["a"].token
     for task in "ab":
@@ -442,7 +444,7 @@ def test_C2_all_that_paths_kept_is_in_the_ledger_and_in_its_snapshot(story: Stor
 
 
 def test_C2_C6_nothing_of_the_state_is_lost_in_a_snapshot(story: Story) -> None:
-    """Field by field: each is something else than in an empty ledger, and is restored."""
+    """Field by field: each differs from an empty ledger, and is restored."""
     assert story.plan({"p": "ab", "q": "cd"}, {"stop_all": True})
     for name in "pq":
         story.says(Stopped(by=name, version=2))
@@ -465,7 +467,7 @@ def test_C2_C6_nothing_of_the_state_is_lost_in_a_snapshot(story: Story) -> None:
 
 
 def test_the_largest_group_fits_into_one_record() -> None:
-    """All limits together: a snapshot must never be too large to be written."""
+    """All limits at once: a snapshot must never be too large to be written."""
     story = Story()
     tasks = [f"{number:0{NAME_BYTES_MAX}}" for number in range(TASKS_MAX)]
     names = [f"{number:0{NAME_BYTES_MAX}}" for number in range(MEMBERS_MAX)]

@@ -40,7 +40,7 @@ LEASE_NS = (TIMING.lease_ms - TIMING.drift_ms_max) * MS
 
 
 class Alone:
-    """One member, whose notes are read at once, or when the test says."""
+    """One member whose notes are read at once, or when the test says."""
 
     def __init__(self, sharding: Sharding | None = None) -> None:
         self.member = Member("m-1", sharding or Contiguous(), TIMING)
@@ -53,7 +53,7 @@ class Alone:
         self.waiting += [one.note for one in effects if isinstance(one, Write)]
 
     def reads(self, now_ms: int, note: Note | None = None) -> None:
-        """A note, or all that it has written itself so far."""
+        """Reads a note, or all that it has written itself so far."""
         notes, self.waiting = (self.waiting, []) if note is None else ([note], self.waiting)
         for one in notes:
             offset = self.member.ledger.next_offset
@@ -88,7 +88,7 @@ def test_the_lease_counts_from_when_it_was_asked_for() -> None:
 
 
 def test_of_two_attempts_to_join_the_first_counts() -> None:
-    """The one that seemed to fail may be the one that is read."""
+    """The attempt that seemed to fail may be the one that is read."""
     alone = Alone()
     join = alone.waiting.pop()
     alone.take(alone.member.failed(300 * MS, join))
@@ -114,7 +114,7 @@ def test_what_is_being_released_is_not_started_again_by_the_same_token() -> None
     assert release in alone.waiting
     plan({"m-1": ("a",)})
     assert "a" not in alone.member.runs
-    alone.take(alone.member.failed(22 * MS, release))  # it may be there all the same
+    alone.take(alone.member.failed(22 * MS, release))  # it may be there nevertheless
     assert "a" not in alone.member.runs
     while alone.waiting:
         alone.reads(25)
@@ -134,7 +134,7 @@ def test_who_does_not_read_its_own_joining_tries_again_under_another_name() -> N
 
 
 def test_who_finds_that_notes_were_deleted_which_it_had_not_read_begins_anew() -> None:
-    """What has become of its own notes there it cannot know."""
+    """It cannot know what happened to its own notes there."""
     alone = Alone()
     alone.leads(10, "a")
     other = Alone()
@@ -149,7 +149,7 @@ def test_who_finds_that_notes_were_deleted_which_it_had_not_read_begins_anew() -
 
 
 def test_who_cannot_renew_stops_by_its_own_clock_and_begins_anew() -> None:
-    """It hears nothing at all; what it has written since is of no help to it."""
+    """It hears nothing at all; what it has written since does not help it."""
     alone = Alone()
     alone.leads(10, "a")
     token = alone.member.runs["a"].token
@@ -194,8 +194,8 @@ def test_others_are_declared_gone_a_lease_after_they_were_heard_of() -> None:
 
 
 def test_C1_a_follower_buries_a_leader_that_nobody_else_buries() -> None:
-    """As long as the coordinator hears of it, it leads; a lease and a while after its last word in
-    the ledger whoever is there says so."""
+    """It leads as long as the coordinator hears from it. A lease and a while after its last note in
+    the ledger, any member declares it gone."""
     alone = Alone()
     alone.reads(10)
     alone.reads(100, Join(by="other", lease_ms=400, metadata={}))
@@ -308,7 +308,7 @@ def notes(world: World, kind: type[Note]) -> list[Note]:
 
 
 def test_A1_A13_the_coordinator_elects_and_the_leader_shares_through_the_ledger() -> None:
-    """Nobody but the elected leader writes a plan; all learn it by reading, and run their part."""
+    """Only the elected leader writes a plan; all learn it by reading, and run their part."""
     world = World(1, election=largest_offset)
     world.write(Submit(by="x", tasks=tuple("12345")))
     for offset, name in enumerate("pqr"):
@@ -361,8 +361,8 @@ def test_B2_joining_and_leaving_is_noticed_at_once_and_dying_a_lease_later() -> 
 
 
 def test_B3_a_member_too_many_stays_idle_and_disturbs_nobody() -> None:
-    """5 members for 4 tasks: no new plan, nothing stops; whatever their names are, who came last
-    is the one too many."""
+    """5 members for 4 tasks: no new plan, nothing stops. Whatever the names, the last member to
+    come is the one too many."""
     world = world_of(*"DBEC", tasks="1234", sharding=Interleaved())
     plans, starts = len(notes(world, Plan)), len(world.history)
     world.add("A")
@@ -373,7 +373,8 @@ def test_B3_a_member_too_many_stays_idle_and_disturbs_nobody() -> None:
 
 
 def test_B15_what_does_not_move_is_not_paused() -> None:
-    """The hazards of the seed: with Sticky only what has to move stops, and the rest runs on."""
+    """The hazards of the seed: with Sticky, only tasks that have to move stop, and the rest run
+    on."""
     world = world_of("p", "q", tasks="123456", sharding=Sticky())
     before = len(world.history)
     world.add("r")
@@ -384,9 +385,9 @@ def test_B15_what_does_not_move_is_not_paused() -> None:
 
 @pytest.mark.parametrize("joins", [True, False], ids=["one more", "one less"])
 def test_B15_the_spike_after_a_rebalance_is_no_higher_than_what_moved(joins: bool) -> None:
-    """What piles up while nobody reads is read at once afterwards: so the spike is the time for
-    which a task is not run, summed over tasks. Only tasks that move have any, and each no more
-    than it takes to stop, to say so, and to be taken: no lease and no time-out is waited for."""
+    """What piles up while nobody reads is read at once afterwards, so the spike is the time in
+    which a task is not run, summed over tasks. Only moving tasks have any: the time to stop, to
+    report it, and to be taken over. No lease and no time-out is waited for."""
     world = world_of("p", "q", "r", tasks="123456", sharding=Sticky())
     before = {task: names.copy() for task, names in world.owners().items()}
     paused = dict.fromkeys("123456", 0)

@@ -45,14 +45,14 @@ FIVE = [f"task-{number}" for number in range(1, 6)]
 
 
 def row(state: TaskGroupState, names: list[str]) -> tuple[int, str, str]:
-    """Generation, leader, and how many tasks each of the workers has that are there."""
+    """Generation, leader, and how many tasks each of the present workers has."""
     counts = {member_name(one): len(tasks) for one, tasks in state.shares.items()}
     split = "/".join(str(counts.get(name, 0)) for name in names)
     return state.generation, member_name(state.leader), split
 
 
 def line(state: TaskGroupState) -> str:
-    """For who runs this with `-s`."""
+    """For those who run this with `-s`."""
     shares = [
         f"{member_name(member)} has {' '.join(tasks) or 'nothing'}"
         for member, tasks in state.shares.items()
@@ -132,8 +132,8 @@ async def test_B14_one_to_five_clients_and_the_fifth_gets_nothing(
 async def test_C11_a_user_iterates_and_acknowledges_what_it_has_stopped(
     cluster: SharedCluster,
 ) -> None:
-    """Events instead of a function: the next owner waits for `release`. And, on the way, the rest
-    of what a lease can do: checkpoints, finishing, notices, withdrawing."""
+    """Events instead of a function: the next owner waits for `release`. It also shows what else a
+    lease can do: checkpoints, finishing, notices, withdrawing."""
     config = quick("first", sharding=Contiguous())
     async with TaskGroup(cluster.bootstrap, "c11", config, client=CLIENT) as first:
         await first.submit(["a", "b", "c"])
@@ -188,7 +188,8 @@ async def next_of(group: TaskGroup, kind: type[E]) -> E:
 async def test_A2_A5_the_broker_knows_nothing_of_tasks_and_makes_its_group_lazily(
     cluster: SharedCluster,
 ) -> None:
-    """What is shared and how is the members' business; who shares otherwise is not let in."""
+    """Members decide what is shared and how; a member with another way of sharing is not
+    accepted."""
     async with Admin(cluster.bootstrap) as admin, workers(cluster.bootstrap, "a2") as crew:
         assert "a2" not in {one.name for one in await admin.list_groups()}
         await crew.add("one")
@@ -206,8 +207,8 @@ async def test_A2_A5_the_broker_knows_nothing_of_tasks_and_makes_its_group_lazil
 async def test_A3_what_is_finished_is_done_once_and_stopping_drains(
     cluster: SharedCluster,
 ) -> None:
-    """A queue of tasks that are done when their function returns; one that fails ends its member,
-    and is done by another."""
+    """A queue of tasks that are done when their function returns. A task that fails ends its
+    member, and another one does it."""
     done: list[str] = []
     failures = ["job-3"]
 
@@ -238,7 +239,7 @@ async def test_A3_what_is_finished_is_done_once_and_stopping_drains(
 
 
 async def test_C3_many_begin_at_once_and_leave_nothing_behind(cluster: SharedCluster) -> None:
-    """The ledger's topic is made by whoever is first; at the end the group is empty."""
+    """The first member creates the ledger's topic; in the end the group is empty."""
     async with workers(cluster.bootstrap, "c3") as crew:
         async with trio.open_nursery() as nursery:
             for name in "pqr":
@@ -258,8 +259,9 @@ async def test_C3_many_begin_at_once_and_leave_nothing_behind(cluster: SharedClu
 async def test_B16_a_topic_is_read_by_slices_each_from_its_own_checkpoint(
     cluster: SharedCluster,
 ) -> None:
-    """More slices than partitions. Another member joins and the first one leaves: every record is
-    handed over once, by who holds its slice, and each slice goes on where it was."""
+    """There are more slices than partitions. Another member joins and the first one leaves:
+    each record is handed over once, by the holder of its slice, and each slice continues where
+    it was."""
     count = 3
     cluster.create_topic("b16", partitions=2)
     handled: list[tuple[str, ConsumerRecord]] = []

@@ -1,4 +1,4 @@
-"""Shardings and elections: literal examples of the seeds, and what holds of all."""
+"""Shardings and elections: literal examples of the seeds, and properties of all."""
 
 import json
 from collections import Counter
@@ -100,7 +100,7 @@ def test_B3_shares_differ_by_one_at_most(
 def test_B3_members_too_many_change_nothing(
     sharding: Sharding, tasks: list[str], extra: int
 ) -> None:
-    """They are the youngest, so they are last in line; then the plan is equal and stays."""
+    """They are the youngest, so they are last; then the plan is equal and stays."""
     enough = team(*(f"m{number}" for number in range(max(1, len(tasks)))))
     more = enough + team(*(f"a{number}" for number in range(extra)))
     before = sharding.rebalance(tasks, enough, NOTHING)
@@ -112,7 +112,7 @@ def test_B3_members_too_many_change_nothing(
 def test_B15_sticky_moves_no_more_than_evenness_needs(
     tasks: list[str], members: list[Candidate], more: list[Candidate]
 ) -> None:
-    """Who has at most the ceiling of the mean keeps all it has."""
+    """A member that has at most the rounded-up mean keeps all it has."""
     before = Sticky().rebalance(tasks, members, NOTHING)
     after = Sticky().rebalance(tasks, more, before)
     was = {task: owner for owner, ours in before.owners.items() for task in ours}
@@ -150,7 +150,7 @@ def test_C10_what_is_no_plan_is_refused(text: str) -> None:
 
 
 class ByWeight(Sharding):
-    """What a user may write: big ones first, each to who has least."""
+    """What a user may write: big ones first, each to the member with the least."""
 
     def rebalance(
         self, tasks: Sequence[str], members: Sequence[Candidate], now: TaskShares

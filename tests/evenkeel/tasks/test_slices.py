@@ -1,4 +1,4 @@
-"""Reading one topic by slices (B16), with a topic and a ledger that are made up."""
+"""Reading one topic by slices (B16), with a fake topic and a fake ledger."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def record(offset: int, *, key: bytes | None = None, partition: int = 0) -> Cons
 
 @attrs.define
 class Topic:
-    """What there is to read, one batch after the other, from where somebody seeks."""
+    """What there is to read, one batch after the other, from the position of the last seek."""
 
     id: bytes = FIRST
     logs: list[list[ConsumerRecord]] = attrs.Factory(lambda: [[]])
@@ -72,12 +72,12 @@ class Reader:
 
 @attrs.define
 class Ledger:
-    """Keeps one task's checkpoint, and says who holds it."""
+    """Keeps one task's checkpoint, and knows its holder."""
 
     value: bytes = b""
     holds: bool = True
     fails: int = 0
-    """So many checkpoints are not known to be written."""
+    """How many checkpoints are not confirmed as written."""
     takes_s: float = 0
     ends_at: float = math.inf
 
@@ -109,7 +109,8 @@ class Room:
         self.got += [one.offset for one in records]
 
     async def read(self, seconds: float, task: str = "t/0", count: int = 1) -> list[int]:
-        """As a holder of the slice that is told to stop after a while; what it was given."""
+        """As a holder of the slice that is told to stop after a while; returns what it was
+        given."""
         self.got = []
         lease = TaskLease(task, 1, self.ledger.value, self.ledger)
         with trio.move_on_after(seconds):
@@ -155,7 +156,7 @@ async def test_B16_each_slice_goes_on_from_its_own_checkpoint(
 async def test_B16_a_checkpoint_is_written_now_and_then_and_at_the_end(
     room: Room, autojump_clock: Jumps
 ) -> None:
-    """One that nobody confirmed is written again; the last while being cancelled."""
+    """An unconfirmed one is written again; the last one even during cancellation."""
     room.topic.logs = [[record(at) for at in range(2)]]
     room.ledger.fails = 1
     async with trio.open_nursery() as nursery:
@@ -171,7 +172,7 @@ async def test_B16_a_checkpoint_is_written_now_and_then_and_at_the_end(
 async def test_B16_the_last_checkpoint_has_as_long_as_the_slice_is_ours(
     room: Room, autojump_clock: Jumps
 ) -> None:
-    """On a busy cluster it takes its time; the next owner would be handed it all again."""
+    """On a busy cluster it takes its time; the next owner would otherwise get it all again."""
     room.topic.logs = [[record(at) for at in range(2)]]
     room.ledger.fails, room.ledger.takes_s = 3, 2
     assert await room.read(1) == [0, 1]
@@ -187,7 +188,7 @@ async def test_B16_the_last_checkpoint_has_as_long_as_the_slice_is_ours(
 async def test_B16_who_does_not_hold_the_slice_any_more_hands_nothing_over(
     room: Room, autojump_clock: Jumps
 ) -> None:
-    """It waits to be told, and does not end its group by an error."""
+    """It waits to be told, and does not end its group with an error."""
     room.topic.logs = [[record(0)]]
     room.ledger.holds = False
     assert await room.read(60) == []
@@ -208,7 +209,7 @@ async def test_B16_a_topic_that_grows_is_read_whole(room: Room, autojump_clock: 
 async def test_B16_a_topic_that_was_made_anew_is_read_from_its_beginning(
     room: Room, autojump_clock: Jumps
 ) -> None:
-    """Offsets of the other topic mean nothing in it; also if that is found out in between."""
+    """Offsets of the old topic mean nothing in it; also if this is found out in between."""
     room.topic.logs = [[record(at) for at in range(5)]]
     assert await room.read(1) == [0, 1, 2, 3, 4]
     room.topic.id, room.topic.logs = SECOND, [[record(at) for at in range(8)]]

@@ -1,11 +1,11 @@
 """Split brain, tried on real processes: members are killed, stopped, stalled and cut off.
 
-The cluster is real, the members are processes with histories (hurt_member.py), the faults are
-signals, networks that hold everything back, and code that blocks its process. While members are out
-their tasks must be run by the others; when they come back they must have stopped by their own
-clocks before any of those began. What careless code writes with an old token must be refused.
+The cluster is real, the members are processes with histories (hurt_member.py), and the faults are
+signals, networks that delay everything, and code that blocks its process. While members are out,
+the others must run their tasks. When they come back they must have stopped by their own clocks
+before any of the others began. What careless code writes with an old token must be refused.
 
-`EXAM=full` (`make faults ARGS="-k split_brain"`) gives thirty rounds instead of two, in which nodes
+`EXAM=full` (`make faults ARGS="-k split_brain"`) has thirty rounds instead of two, in which nodes
 of the cluster are killed as well.
 """
 
@@ -31,7 +31,7 @@ ROUNDS = 30
 TASKS = {f"task-{number}" for number in range(6)}
 A_FEW = 100
 NAMES = ("m1", "m2", "m3")
-"""The leader is the one with the largest offset: the last of those that are there."""
+"""The leader is the one with the largest offset: the last of those present."""
 
 
 @asynccontextmanager
@@ -57,7 +57,7 @@ async def cut_off(crew: Members, victim: str) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def stalled(crew: Members, victim: str) -> AsyncIterator[None]:
-    """Its own code blocks it, and then goes on as if nothing had been."""
+    """Its own code blocks it, and then goes on as if nothing had happened."""
     order, obeyed = crew.folder / "stall", crew.folder / "stalled"
     order.write_text(victim)
     await crew.until(lambda _: obeyed.exists(), f"{victim} is stalled")
@@ -86,7 +86,7 @@ Round = Sequence[tuple[Fault, str]]
 
 
 def rounds() -> list[Round]:
-    """What goes wrong at the same time. One member at least stays well, to take over."""
+    """Faults that happen at the same time. At least one member stays well, to take over."""
     if not FULL:
         return [
             [(killed, "m3"), (cut_off, "m1")],
@@ -136,7 +136,8 @@ async def test_B4_B13_split_brain_is_tried_and_never_seen(
 async def test_members_whose_leases_never_end_are_caught(
     cluster: SharedCluster, tmp_path: Path
 ) -> None:
-    """The same faults find a planted bug: who is cut off goes on while others have its tasks."""
+    """The same faults find a planted bug: a member that is cut off goes on while others have its
+    tasks."""
     await submit_tasks(cluster.bootstrap, "immortal", TASKS)
     crew_of = members(cluster, tmp_path, "immortal", immortal=True)
     async with crew_of as crew, trio.open_nursery() as nursery:

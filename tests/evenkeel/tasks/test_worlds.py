@@ -1,4 +1,4 @@
-"""Members in simulated worlds (world.py): whatever goes wrong, no task is run by two.
+"""Members in simulated worlds (world.py): whatever goes wrong, two members never run one task.
 
 `WORLDS=100:5000 pytest tests/evenkeel/tasks/test_worlds.py` runs more; a failing seed alone is
 `WORLDS=42:43`.
@@ -31,7 +31,7 @@ def world_of(seed: int, trouble: float) -> World:
 
 
 def is_well(world: World) -> bool:
-    """Everybody who lives is a member, and every task is run by exactly one."""
+    """Every living process is a member, and every task is run by exactly one."""
     owners = world.owners()
     return (
         owners.keys() == set(TASKS)
@@ -41,10 +41,10 @@ def is_well(world: World) -> bool:
 
 
 PINNED = (166, 448)
-"""448: a plan took a task away and the next one gave it back, while its release was on the way: it
-was started again by the old token, and released while it ran. 166: a member that joined, and was
-declared gone, in notes that were deleted before it read them, waited for its own joining for ever.
-"""
+"""448: a plan took a task away and the next one gave it back while its release was on the way. It
+was started again under the old token, and released while it ran. 166: a member joined and was
+declared gone in notes that were deleted before it read them; it waited for its own joining for
+ever."""
 
 
 @pytest.mark.parametrize("seed", sorted({*range(LOW, HIGH), *PINNED}))
@@ -52,8 +52,8 @@ def test_B4_nobody_runs_what_another_runs_and_in_the_end_all_is_run(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The world itself fails on an overlap, on a token that goes back, and on two members that have
-    read as far and know something else. Of the snapshots' and the phases' settings every pair is
-    met: `stop_all` is of odd seeds, seldom snapshots of every other eight."""
+    read equally far and know different things. Every pair of settings for snapshots and phases
+    occurs: `stop_all` for odd seeds, rare snapshots for every other eight."""
     monkeypatch.setattr(machine, "SNAPSHOT_EVERY", (40, 500)[seed // 8 % 2])
     world = world_of(seed, trouble=(0.0, 0.3, 1.0)[seed % 3])
     world.run(TROUBLED_MS)
@@ -78,7 +78,7 @@ def test_a_world_is_made_from_its_seed() -> None:
 def test_snapshots_let_the_ledger_be_cut_and_late_ones_catch_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With a snapshot every 40 notes a newcomer reads a ledger whose beginning is gone."""
+    """With a snapshot every 40 notes, a newcomer reads a ledger whose beginning is deleted."""
     monkeypatch.setattr(machine, "SNAPSHOT_EVERY", 40)
     world = world_of(0, 0.0)
     world.run(6_000)
@@ -92,7 +92,7 @@ def test_snapshots_let_the_ledger_be_cut_and_late_ones_catch_up(
 
 
 def test_snapshots_and_stop_all_meet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who joins by a snapshot knows of both phases, and waits with the others."""
+    """A member that joins by a snapshot knows both phases, and waits with the others."""
     monkeypatch.setattr(machine, "SNAPSHOT_EVERY", 40)
     world = world_of(1, 0.0)
     assert world.stop_all
@@ -133,8 +133,8 @@ def test_the_world_catches_planted_bugs(
     monkeypatch: pytest.MonkeyPatch, name: str, bug: object
 ) -> None:
     """A lease that counts from when it was read, one that is not waited for, a task that starts
-    without its lock. The first shows in one world of thirteen: so many worlds may be looked at
-    that it does not depend on which they are."""
+    without its lock. The first shows in one world of thirteen, so enough worlds are tried that it
+    does not depend on which they are."""
     monkeypatch.setattr(Member, name, bug)
     with pytest.raises(AssertionError, match=r"starts|older token|ran with token"):
         run_worlds(range(2, 302, 3))

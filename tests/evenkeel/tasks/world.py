@@ -1,13 +1,13 @@
 """A simulated world of members: one ledger, many clocks, and everything that can go wrong.
 
-Members are the real state machines. Their notes take their time or are lost, and what they read
-comes late; their processes are paused, cut off and killed; their clocks run at different rates; the
-group coordinator tells some of them of a generation later than others, or never. Virtual time goes
-on in steps of a millisecond, and every draw comes from one seed.
+Members are the real state machines. Their notes take time or are lost, and what they read comes
+late; their processes are paused, cut off and killed; their clocks run at different rates; the group
+coordinator tells some of them of a generation later than others, or never. Virtual time advances in
+steps of a millisecond, and every draw comes from one seed.
 
-The world watches what must never happen: that a task starts while another member may still run it,
-or that two members that have read equally far know something else (ADR 19), read or restored.
-A run is over when it has ended, or when its member's own clock has reached the end of its lease.
+The world checks what must never happen: a task starts while another member may still run it, or two
+members that have read equally far, read or restored, know different things (ADR 19). A run is over
+when it has ended, or when its member's own clock has reached the end of its lease.
 """
 
 import random
@@ -35,11 +35,11 @@ TIMING: Final = Timing(
     lease_ms=1000, renew_ms=200, drift_ms_max=60, stop_ms=200, ack_timeout_ms=400
 )
 DRIFT: Final = 0.02
-"""Clocks are so much too fast or too slow; 2 x 2 % of a lease is less than drift_ms_max."""
+"""How far clocks run too fast or too slow; 2 x 2 % of a lease is less than drift_ms_max."""
 COMPARE_EVERY: Final = 7
 """Notes between two comparisons of ledgers."""
 SESSION_MS: Final = 700
-"""After this time the coordinator gives up a member it cannot hear."""
+"""After this time the coordinator gives up a member that it cannot hear."""
 
 
 @attrs.define(eq=False)
@@ -63,7 +63,7 @@ class Process:
     """When the coordinator last heard of it."""
     starts: int = 0
     restored: int = 0
-    """How often it went on from a snapshot, having missed what is before."""
+    """How often it continued from a snapshot, because it had missed what came before."""
 
     @property
     def in_group(self) -> bool:
@@ -105,7 +105,7 @@ class World:
         self.in_generation: tuple[str, ...] = ()
         self.history: list[Started] = []
         self.known: dict[int, dict[str, Any]] = {}
-        """What the first one to read so far knew then."""
+        """The state of the first process that had read so far."""
         self.trace: list[tuple[int, str, dict[str, int]]] = []
 
     # -- what a test does -------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class World:
         )
 
     def _live(self, process: Process) -> None:
-        """One step of a process: what is due happens in an order that chance decides."""
+        """One step of a process: what is due happens in a random order."""
         now_ns = self._clock(process)
         acts = [self._send, self._read, self._hear, self._finish_stops]
         self.dice.shuffle(acts)
@@ -180,7 +180,7 @@ class World:
             fate = self.dice.random()
             if fate > self.trouble * 0.05:
                 self.records.append(encode(note))
-            if fate < self.trouble * 0.1:  # it may be there all the same
+            if fate < self.trouble * 0.1:  # it may be there nevertheless
                 self._carry_out(process, process.member.failed(self._clock(process), note))
 
     def _read(self, process: Process) -> None:
@@ -240,7 +240,7 @@ class World:
             old, metadata = process.member.ledger, dict(process.member._metadata)
             process.member = self._member(process.name, process.session, metadata)
             if self.dice.random() < 0.5:
-                process.member.ledger = old  # goes on from what it has read
+                process.member.ledger = old  # continues from what it has read
             else:
                 process.read_at = 0
             self._carry_out(process, process.member.tick(self._clock(process)))
@@ -248,7 +248,7 @@ class World:
     # -- the group coordinator --------------------------------------------------------------------
 
     def _coordinate(self) -> None:
-        """A generation whenever who is there has changed; whoever is silent is not there."""
+        """A new generation whenever membership has changed; a silent process is no member."""
         there = []
         for process in self.processes.values():
             reachable = self.now_ms >= process.paused_until and not self._cut(process)
