@@ -1,4 +1,4 @@
-"""What tests of the Spark data source share that need no Spark: three real nodes, a foreign broker.
+"""What tests of the Spark data source share without Spark: three real nodes, a foreign broker.
 
 Both start when a test first asks for them, and end with the last test of this folder.
 """
@@ -14,15 +14,15 @@ from tests.spark.bus import WAIT_S, Bus, OurBus
 
 @pytest.fixture(scope="package")
 def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurBus]:
-    """Three nodes with short leases, and handles to hurt them; masters are to be spread, and all
-    nodes up, when a test ends."""
+    """Three nodes with short leases, and handles to hurt them; at the end of a test all nodes must
+    be up and masters spread."""
     with running_cluster(tmp_path_factory.mktemp("bus")) as shared:
         yield OurBus(shared.bootstrap, shared)
 
 
 @pytest.fixture(scope="package")
 def foreign() -> Iterator[Bus]:
-    """A Kafka that is not ours: librdkafka's mock cluster. A topic comes into being, with four
+    """A Kafka that is not ours: librdkafka's mock cluster. It creates a topic, with four
     partitions, when its own clients ask for it: see `Bus.produce`."""
     owner = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 3})
     brokers = owner.list_topics(timeout=WAIT_S).brokers.values()

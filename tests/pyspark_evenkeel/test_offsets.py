@@ -43,7 +43,7 @@ IDS = st.dictionaries(st.sampled_from("abc"), st.binary(min_size=16, max_size=16
 
 @given(st.builds(Offsets, POSITIONS, CUTS, POSITIONS, st.booleans(), IDS))
 def test_a_checkpoint_gives_back_what_it_was_given(offsets: Offsets) -> None:
-    """Also as text: Spark compares it to see whether there is anything new."""
+    """Also as text: Spark compares it to find out whether there is anything new."""
     text = json.dumps(to_json(offsets))
     assert from_json(json.loads(text)) == offsets
     assert json.dumps(to_json(from_json(json.loads(text)))) == text
@@ -159,7 +159,7 @@ def test_one_task_for_a_range_unless_told_otherwise() -> None:
 
 
 def test_a_replayed_micro_batch_has_its_own_tasks_whatever_the_options_are_now() -> None:
-    """The sink knows what was written by the number of the task that wrote it."""
+    """The sink identifies writes by the number of the task that made them."""
     end = Offsets({A: 100, B: 100}, Cut(records_max=50))
     before = tasks_between(Offsets({A: 0, B: 0}, Cut(tasks_max=1)), end)
     assert len(before) == 4
@@ -168,7 +168,7 @@ def test_a_replayed_micro_batch_has_its_own_tasks_whatever_the_options_are_now()
 
 
 def test_pitfall_1_the_first_end_has_its_own_start() -> None:
-    """Whoever died before batch 0 was committed asks for `latest` again, and gets more."""
+    """A process that died before batch 0 was committed asks for `latest` again, and gets more."""
     end = Offsets({A: 150, B: 9}, begins={A: 100, B: 0})
     replayed = tasks_between(Offsets({A: 170, B: 9}, initial=True), end)
     assert replayed == [(Range(A, 100, 150),), (Range(B, 0, 9),)]

@@ -1,4 +1,4 @@
-"""What a user may say to the source and the sink, and what is refused in words."""
+"""The options of source and sink, and what is refused with a reason."""
 
 import re
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_the_defaults_are_those_of_spark_s_kafka_source() -> None:
 
 
 def test_pitfall_3_case_does_not_matter_in_names_even_of_a_plain_dict() -> None:
-    """`dict(options)` has forgotten that: maxOffsetsPerTrigger was ignored without a word."""
+    """`dict(options)` is case-sensitive: maxOffsetsPerTrigger was silently ignored."""
     options = source(streaming=True, maxoffsetspertrigger="7", MAXPARTITIONS="2")
     assert options.offsets_per_trigger_max == 7
     assert options.cut.tasks_max == 2

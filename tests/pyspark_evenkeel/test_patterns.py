@@ -1,4 +1,4 @@
-"""A pattern that is accepted means the same in Java, where Spark's own source has it compiled."""
+"""An accepted pattern means the same in Java, where Spark's own source compiles it."""
 
 import re
 import shutil
@@ -113,7 +113,7 @@ def test_what_java_reads_otherwise_or_not_at_all_is_refused(text: str) -> None:
 
 
 def drawn(count: int) -> list[str]:
-    """Patterns of any sort that we accept, and that match something or other."""
+    """Patterns of all kinds that we accept, and that match some text."""
     chance = Random(17)
     found: dict[str, None] = {}
     while len(found) < count:
@@ -133,7 +133,7 @@ def drawn(count: int) -> list[str]:
 )
 def test_java_agrees(tmp_path: Path) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # Python warns of what it will read otherwise one day
+        warnings.simplefilter("error")  # Python warns of what it will read differently one day
         patterns = [*(one for one in READ_ALIKE if one), *drawn(1_000)]
     for name, text in (("Matches.java", JAVA), ("topics", "\n".join(TOPICS))):
         (tmp_path / name).write_text(text)

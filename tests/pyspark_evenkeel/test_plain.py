@@ -1,4 +1,4 @@
-"""Records without Spark, from a moment on."""
+"""Records without Spark, from a given time on."""
 
 import pytest
 from confluent_kafka import Producer
@@ -13,7 +13,7 @@ OLD_MS, NEW_MS = 1_700_000_000_000, 1_700_000_060_000
 
 @pytest.mark.cluster
 def test_what_is_new_enough_is_read_from_every_partition(bus: OurBus) -> None:
-    """Also out of batches that hold older records, compressed or not; and nothing where all is
+    """Also from batches that hold older records, compressed or not; and nothing if all are
     older."""
     topic = bus.create("plain", 3)
     for codec in ("none", "zstd"):

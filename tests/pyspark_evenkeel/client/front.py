@@ -1,7 +1,7 @@
-"""A front of a real cluster with TLS and SASL, which our own brokers do not serve.
+"""A front for a real cluster with TLS and SASL, which our own brokers do not serve.
 
-One listener stands before each node. It ends TLS, authenticates, and hands every other request to
-the node as it is; in Metadata's answers the nodes' addresses become the listeners'.
+One listener is in front of each node. It ends TLS, authenticates, and forwards every other request
+to the node unchanged; in Metadata's answers it replaces the nodes' addresses by its own.
 """
 
 import ssl
@@ -40,7 +40,7 @@ Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 
 @attrs.define
 class Front:
-    """`users` are those it wants to hear from; without any it asks nobody who they are."""
+    """`users` are those who may log in; without any it asks nobody who they are."""
 
     nodes: Mapping[int, tuple[str, int]]
     tls: ssl.SSLContext | None = None
@@ -85,7 +85,7 @@ class _Visit:
                 answer = self._sasl(key, version, correlation_id, memoryview(frame), at)
             else:
                 if not self._may_ask(key):
-                    raise EOFError  # as Kafka does, without a word
+                    raise EOFError  # as Kafka does, without an answer
                 await self.behind.send_all(struct.pack(">i", len(frame)) + frame)
                 answer = self._changed(key, version, await _frame(self.behind))
             await self.stream.send_all(struct.pack(">i", len(answer)) + answer)

@@ -1,7 +1,6 @@
-"""The broker's side of SASL, written from RFC 4616, RFC 5802 and RFC 7677 for tests.
+"""The broker's side of SASL, written for tests from RFC 4616, RFC 5802 and RFC 7677.
 
-confluent-kafka authenticates against it as well, which shows that it is not merely our own
-misreading of them.
+confluent-kafka authenticates against it as well, so it is not merely our own misreading of them.
 """
 
 import base64
@@ -15,17 +14,17 @@ ITERATIONS = 4096
 
 
 class RefusedLoginError(Exception):
-    """Told to the client."""
+    """The error is sent to the client."""
 
 
 @attrs.define
 class Login:
-    """One authentication; `answer` is called with one message of the client after the other."""
+    """One authentication; `answer` is called with each message of the client in turn."""
 
     mechanism: str
     users: Mapping[str, str]
     honest: bool = True
-    """Else it signs with another password than the user's: it does not know that one."""
+    """Otherwise it does not know the user's password, and signs with another one."""
     done: bool = False
     _bare: bytes = b""
     _first: bytes = b""

@@ -1,7 +1,7 @@
 """A broker of a few lines that leads topic t, for what no good broker does.
 
 Each Fetch is answered by the next *act* of a list, each Produce by the next of its *verdicts*; the
-last one is repeated. Everything else is answered as it should be.
+last one is repeated. Everything else gets a correct answer.
 """
 
 import struct
@@ -45,11 +45,11 @@ PLACE: Final = Place("t", 0)
 TOPIC_ID: Final = b"i" * 16
 PARTITIONS: Final = 2
 END: Final = 100
-"""Of the log, unless an act says otherwise."""
+"""The end of the log, unless an act says otherwise."""
 
 Act = Callable[[PeerStream, RequestHeader, FetchRequest], Awaitable[None]]
 Verdict = dict[int, PartitionProduceResponse] | None
-"""What becomes of a Produce, by partition; None is a connection that is lost on the way."""
+"""The outcome of a Produce, by partition; None: the connection is lost on the way."""
 
 
 @attrs.define
@@ -59,14 +59,14 @@ class SmallBroker:
     log_start: int = 0
     log_end: int = END
     topic_ids: list[bytes] = attrs.Factory(lambda: [TOPIC_ID])
-    """What Metadata tells, in order; the last one is repeated."""
+    """The topic ids of Metadata's answers, in order; the last one is repeated."""
     leader: int = 1
     leaders: dict[int, tuple[str, int]] = attrs.Factory(dict)
-    """Other nodes, and where they are."""
+    """Other nodes, and their addresses."""
     connections: int = 0
     fetches: list[FetchRequest] = attrs.Factory(list)
     written: list[dict[int, bytes]] = attrs.Factory(list)
-    """What each Produce had, by partition."""
+    """The records of each Produce, by partition."""
     asked: list[Request] = attrs.Factory(list)
     metadata: int = 0
 
@@ -135,7 +135,7 @@ def with_batches(*batches: bytes, end: int = END) -> Act:
 
 
 def with_bytes(data: bytes) -> Act:
-    """The answer as it stands on the wire."""
+    """The answer with these bytes on the wire."""
 
     async def act(peer: PeerStream, header: RequestHeader, request: FetchRequest) -> None:
         await peer.stream.send_all(data)
@@ -152,7 +152,7 @@ async def say_nothing(peer: PeerStream, header: RequestHeader, request: FetchReq
 
 
 async def close_one_half(peer: PeerStream, header: RequestHeader, request: FetchRequest) -> None:
-    """We will send no more, and go on listening."""
+    """We send no more, and go on listening."""
     assert isinstance(peer.stream, trio.SocketStream)
     await peer.stream.send_eof()
     await trio.sleep_forever()
@@ -173,7 +173,7 @@ def records(first: int, count: int = 2) -> bytes:
 
 
 def emptied(first: int, count: int) -> bytes:
-    """What compaction leaves of a batch when it needs its place only."""
+    """What compaction leaves of a batch of which only the offsets are needed."""
     batch = split(memoryview(records(first, count)))[0]
     return rebuilt(batch.header._replace(record_count=0), b"")
 

@@ -1,4 +1,4 @@
-"""What a reader makes of brokers that lie, hang, hang up, or have less than they should."""
+"""A reader with brokers that lie, hang, hang up, or have less than they should."""
 
 import random
 import struct
@@ -94,7 +94,7 @@ async def test_nonsense_that_passes_is_only_a_delay(what: str) -> None:
 
 
 async def test_any_byte_may_be_wrong() -> None:
-    """What comes of it is records, or an error of ours; never anything else, and never for ever."""
+    """The result is records or an error of ours; never anything else, and never an endless wait."""
     topic = FetchableTopicResponse("t", TOPIC_ID, [GOOD_ROW])
     header = RequestHeader(ApiKey.FETCH, 16, 2, None, 0)
     frame = b"".join(encode_response(header, FetchResponse(responses=[topic])))
@@ -140,7 +140,8 @@ async def test_what_was_handed_out_is_not_asked_for_again() -> None:
 
 
 async def test_the_time_of_a_slow_caller_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who decodes for an hour finds the connection closed, and no patience used up."""
+    """A caller that decodes for an hour finds the connection closed, and its patience still
+    unused."""
     clock = Clock()
     monkeypatch.setattr(patience, "time", clock)
     acts = [with_batches(records(0)), hang_up, hang_up, hang_up, with_batches(records(2))]
@@ -158,7 +159,7 @@ async def test_the_time_of_a_slow_caller_is_not_counted(monkeypatch: pytest.Monk
 
 
 class Clock:
-    """Time that passes only where somebody sleeps."""
+    """Time passes only while somebody sleeps."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -171,7 +172,7 @@ class Clock:
 
 
 async def test_offsets_need_not_be_consecutive() -> None:
-    """Compaction leaves gaps, and empty batches: progress is what batches say of themselves."""
+    """Compaction leaves gaps and empty batches: progress is what the batches' headers say."""
     gaps = with_batches(records(0), records(10), records(20), records(30))
     assert await reads(SmallBroker([gaps]), 1, 21) == [1, 10, 11, 20]
     assert await reads(SmallBroker([gaps]), 2, 9) == []
@@ -245,7 +246,7 @@ async def test_a_topic_made_anew_is_another_one() -> None:
 
 
 async def test_where_a_log_begins_and_ends_is_asked_under_its_leader_epoch() -> None:
-    """A node that still has the topic of before, or has a later one, refuses then."""
+    """A node that still has the former topic, or already has a later one, then refuses."""
     beyond = with_row(PartitionData(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1))
     broker = SmallBroker([beyond], log_end=1)
     with pytest.raises(DataLossError, match="the log ends at 1"):
@@ -257,7 +258,7 @@ async def test_where_a_log_begins_and_ends_is_asked_under_its_leader_epoch() -> 
 
 
 async def test_a_topic_that_was_meant_is_read_and_no_other() -> None:
-    """What was planned are offsets of one topic; a node that lags tells of the one before."""
+    """The planned offsets belong to one topic; a node that lags reports the one before."""
     lagging = SmallBroker([GOOD], topic_ids=[b"j" * 16, b"j" * 16, TOPIC_ID])
     assert await reads(lagging, topic_id=TOPIC_ID) == [0, 1, 2, 3]
     assert (lagging.metadata, len(lagging.fetches)) == (3, 1)
@@ -290,7 +291,7 @@ async def test_a_message_format_of_old_is_told() -> None:
 
 
 async def test_a_leader_that_is_named_is_followed_without_asking() -> None:
-    """KIP-951: the refusal has the new leader."""
+    """KIP-951: the refusal names the new leader."""
     other = SmallBroker([GOOD])
     async with small_broker(other) as address:
         host, _, port = address.rpartition(":")
@@ -303,7 +304,7 @@ async def test_a_leader_that_is_named_is_followed_without_asking() -> None:
 
 
 async def test_a_small_slice_does_not_ask_for_megabytes() -> None:
-    """And a large one learns from what has come how much that is."""
+    """For a large one it learns from the first data how much to ask for."""
     many = with_batches(records(0, 50))
     broker = SmallBroker([many, with_batches(records(50, 50))])
     assert await reads(broker, 0, 100) == list(range(100))

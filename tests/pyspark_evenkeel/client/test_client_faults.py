@@ -1,6 +1,6 @@
 """Masters are stolen and a node is killed while the blocking client writes and reads: same records.
 
-One thread hurts the cluster; the other one writes with a producer's id and reads back what it has
+One thread hurts the cluster. The other one writes with a producer id and reads back what it has
 written, all the time, through the same connections.
 """
 
@@ -29,7 +29,7 @@ DOSES = ["kill", "pause"] * 5 if FULL else ["kill"]
 
 
 def hurt(bus: OurBus, topic: str) -> None:
-    """Every master moves at least once by a steal; then the node that has all of them dies, or
+    """Every master moves at least once by a steal. Then the node that has all of them dies or
     stands still, and comes back when others have taken over."""
     for number, dose in enumerate(DOSES):
         node = (number + 1) % 3 + 1
@@ -67,7 +67,8 @@ class Story:
         self.written += PER_BATCH
 
     def read_back(self, place: Place) -> None:
-        """From where we are to where that partition ends now: all that was acknowledged."""
+        """From the last position to the partition's present end: everything that was
+        acknowledged."""
         for batches in self.cluster.read(place, self.read[place], self.written):
             for batch in batches:
                 assert batch.header.base_offset == self.read[place]
@@ -101,7 +102,7 @@ def test_a_killed_node_and_stolen_masters_are_only_a_delay(bus: OurBus) -> None:
 
 
 def test_a_reader_that_is_on_its_way_follows_the_masters(bus: OurBus) -> None:
-    """Between two fetches of one range, with the next one under way, its leader changes twice."""
+    """Its leader changes twice between two fetches of one range, with the next one under way."""
     topic = bus.create("followed", 1)
     place = Place(topic, 0)
     settings = ClusterSettings(bootstrap=bus.bootstrap, fetch_bytes=64 * 1024)

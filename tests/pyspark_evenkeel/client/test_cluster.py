@@ -1,4 +1,4 @@
-"""The blocking client against real nodes and against a broker that is not ours: same answers."""
+"""The blocking client gets the same answers from real nodes and from a broker that is not ours."""
 
 import time
 

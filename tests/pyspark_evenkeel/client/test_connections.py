@@ -18,7 +18,7 @@ COUNT = 400
 
 
 def nobody() -> str:
-    """Where connections are refused."""
+    """An address where connections are refused."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
@@ -43,7 +43,7 @@ def test_a_name_that_means_nothing_is_told() -> None:
 
 @pytest.mark.cluster
 def test_dead_bootstrap_servers_are_passed_over(bus: OurBus) -> None:
-    """One refuses, and one swallows what is sent to it: its queue of connections is full."""
+    """One refuses, and one never answers: its queue of connections is full."""
     with closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as full:
         where = full.getsockname()
         waiting = []
@@ -65,7 +65,8 @@ def test_dead_bootstrap_servers_are_passed_over(bus: OurBus) -> None:
 
 @pytest.mark.cluster
 def test_reading_and_writing_share_connections(bus: OurBus) -> None:
-    """While fetches are under way one writes more than a socket holds, reads elsewhere, asks."""
+    """While fetches are under way, it writes more than a socket holds, reads elsewhere, and
+    asks."""
     topic = bus.create("shared", 2)
     places = [Place(topic, number) for number in range(2)]
     with Cluster(ClusterSettings(bootstrap=bus.bootstrap, fetch_bytes=64 * 1024)) as cluster:

@@ -1,4 +1,4 @@
-"""Writing: what is sent again, what is told to the caller, and what is an error."""
+"""Writing: what is sent again, what the caller hears, and what is an error."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -54,7 +54,7 @@ async def test_one_request_takes_what_one_node_leads() -> None:
 
 
 async def test_only_what_was_not_done_is_sent_again() -> None:
-    """A lost answer, a leader that moved and a row that is missing: each costs another try."""
+    """A lost answer, a leader that moved, a missing row: each costs another attempt."""
     broker = SmallBroker(
         verdicts=[
             None,
@@ -96,13 +96,13 @@ async def test_it_does_not_go_on_for_ever(
     verdict: dict[int, PartitionProduceResponse] | None, kind: type[Exception], told: str
 ) -> None:
     verdicts = [verdict if verdict is None else verdict | row(1)]
-    retry_ms = 10_000 if kind is BadAnswerError else 100  # nonsense is counted, the rest timed
+    retry_ms = 10_000 if kind is BadAnswerError else 100  # nonsense is counted, the rest is timed
     with pytest.raises(kind, match=told):
         await with_client(SmallBroker(verdicts=verdicts), write_both, retry_ms=retry_ms)
 
 
 async def test_a_leader_that_is_named_is_followed_without_asking() -> None:
-    """KIP-951: the refusal has the new leader, and where it is."""
+    """KIP-951: the refusal names the new leader and its address."""
     other = SmallBroker(verdicts=[row(0)])
     async with small_broker(other) as address:
         host, _, port = address.rpartition(":")
@@ -116,7 +116,7 @@ async def test_a_leader_that_is_named_is_followed_without_asking() -> None:
 
 
 async def test_large_batches_travel_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker takes only so much in one request."""
+    """A broker accepts only so much in one request."""
     monkeypatch.setattr(producing, "REQUEST_BYTES_MAX", 10)
     broker = SmallBroker(verdicts=[row(0) | row(1)])
     done = await with_client(broker, write_both)
@@ -129,7 +129,7 @@ async def test_without_acknowledgement_nothing_is_waited_for() -> None:
 
     def write(cluster: Cluster) -> Produced:
         done = cluster.produce(FIRST, b"x", acks=0)
-        cluster.topics(["t"])  # answered in order: what was sent before has come by then
+        cluster.topics(["t"])  # answers are in order: what was sent before has arrived by then
         return done
 
     assert await with_client(broker, write) == Produced(ErrorCode.NONE, -1)

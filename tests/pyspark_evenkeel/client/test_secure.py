@@ -1,4 +1,4 @@
-"""TLS and SASL in front of real nodes: who is trusted, who we are, what is told when it fails."""
+"""TLS and SASL in front of real nodes: whom we trust, who we are, and what failures say."""
 
 import socket
 import ssl
@@ -61,7 +61,7 @@ def trusting(authority: Authority, **files: Path) -> dict[str, str]:
 
 
 async def tells(bootstrap: str, options: Mapping[str, str], topic: str = "") -> list[bytes | None]:
-    """Write the values to a topic (if any) with these options, and what is read back then."""
+    """Write the values (if any) to a topic with these options; returns what is read back."""
     settings = ClusterSettings(
         bootstrap=bootstrap, security=security_settings(options), retry_ms=300, backoff_max_ms=50
     )
@@ -100,7 +100,7 @@ async def test_both_ends_show_their_certificates(bus: OurBus, authority: Authori
 
 
 async def test_a_broker_that_says_why_it_hangs_up_is_quoted(authority: Authority) -> None:
-    """trio's TLS, above, goes without the alert that others send."""
+    """trio's TLS, above, closes without the alert that others send."""
     tls = served(authority.issue("broker"), clients=authority)
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -162,7 +162,7 @@ def test_files_that_are_not_there_are_told(authority: Authority, tmp_path: Path)
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_who_we_are(bus: OurBus, mechanism: str) -> None:
-    """The same broker's side believes confluent-kafka: it is not merely our idea of SASL."""
+    """confluent-kafka is accepted by the same server: it is not merely our idea of SASL."""
     topic = await trio.to_thread.run_sync(partial(bus.create, "sasl", 1))
     async with running(Front(nodes_of(bus), users=USERS)) as front:
         await write_by_confluent(front.bootstrap, [{"topic": topic}], **sasl(mechanism))

@@ -1,4 +1,4 @@
-"""What options say of security, SCRAM by the book, and that secrets stay where they are."""
+"""Security options, SCRAM by its RFC, and secrets that stay secret."""
 
 import base64
 import pickle

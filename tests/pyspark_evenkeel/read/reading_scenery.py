@@ -1,4 +1,4 @@
-"""Readers without a session: their methods, called as Spark calls them, and what they return."""
+"""Readers without a session: their methods, called as Spark calls them, and the results."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ Place = tuple[str, int]
 
 
 def source(kafka: Bus, topic: str, **options: str) -> EvenkeelSource:
-    """With short patience: what is wrong is to be told soon."""
+    """With a short timeout, so that errors are reported soon."""
     given = {"bootstrap.servers": kafka.bootstrap, "default.api.timeout.ms": "20000"}
     if not options.keys() & {"assign", "subscribePattern"}:
         given["subscribe"] = topic
@@ -44,7 +44,7 @@ _streams: list[StreamReader] = []
 
 
 def close_all() -> None:
-    """What ends with a process of Spark's, and not with a test."""
+    """What normally ends with a process of Spark's, and not with a test."""
     while _streams:
         _streams.pop().stop()
     while worker._clusters:
@@ -59,14 +59,14 @@ class Stream:
         self.limit: ReadLimit = reader.getDefaultReadLimit()
 
     def after(self, start: Offset) -> Offset:
-        """The next end, by way of the checkpoint."""
+        """The next end, after a round trip through the checkpoint."""
         return checkpointed(self.reader.latestOffset(start, self.limit))
 
     def rows(self, start: Offset, end: Offset) -> list[dict[str, Any]]:
         return rows(self.reader, self.reader.partitions(start, end))
 
     def until_level(self, start: Offset) -> tuple[Offset, list[list[dict[str, Any]]]]:
-        """Micro-batches until there is nothing new: where that is, and the rows of each."""
+        """Run micro-batches until there is nothing new; returns that end, and the rows of each."""
         batches = []
         while (end := self.after(start)) != start:
             batches.append(self.rows(start, end))
@@ -87,7 +87,7 @@ def rows(
 
 
 def offsets_by_place(found: Iterable[dict[str, Any]]) -> dict[Place, list[int]]:
-    """Which offsets were read of each partition, in that order."""
+    """The offsets that were read of each partition, in order."""
     told: dict[Place, list[int]] = {}
     for row in found:
         told.setdefault((row["topic"], row["partition"]), []).append(row["offset"])
@@ -104,7 +104,7 @@ def ranges(partitions: Iterable[InputPartition]) -> list[tuple[int, int, int]]:
 
 
 class Clock:
-    """Time passes when a test says so."""
+    """Time passes only when a test says so."""
 
     def __init__(self) -> None:
         self.now = 100.0

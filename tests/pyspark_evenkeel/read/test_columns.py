@@ -1,5 +1,4 @@
-"""Arrow batches against what `wire.records.batch` says a record is, and what Spark says of their
-types."""
+"""Arrow batches compared with `wire.records.batch`'s view of a record, and with Spark's types."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -68,7 +67,7 @@ def rows(
 
 
 def plain(one: Any) -> list[dict[str, Any]]:
-    """Python has no times as far away as Arrow has; they stay numbers."""
+    """Python has no times as remote as Arrow has; these stay numbers."""
     try:
         return one.to_pylist()  # type: ignore[no-any-return]
     except OverflowError:
@@ -106,14 +105,14 @@ def test_rows_are_what_the_records_are(
 
 @given(st.lists(RECORDS, min_size=1, max_size=30), st.integers(0, 40), st.integers(0, 40))
 def test_only_the_range_that_was_asked_for(records: list[Record], start: int, end: int) -> None:
-    """A fetch brings whole batches; tasks are ranges of offsets."""
+    """A fetch returns whole batches; tasks are ranges of offsets."""
     batch = sealed(records, 5, Compression.NONE)
     inside = [row for row in expected(batch) if start <= row["offset"] < end]
     assert rows([batch], start, end) == inside
 
 
 def test_a_header_whose_name_is_not_text_stops_nobody() -> None:
-    """Brokers take any bytes there, Kafka's too; Java reads them so as well."""
+    """Brokers accept any bytes there, also Kafka's; Java reads them this way as well."""
     sound = sealed([Record(b"a", headers=(("hh", b"1"),))], 0, Compression.NONE)
     payload = bytes(sound.data[HEADER_BYTES:]).replace(b"hh", b"\xff\xfe")
     (batch,) = split(memoryview(rebuilt(sound.header, payload)))
@@ -151,7 +150,7 @@ def test_large_fetches_become_several_arrow_batches() -> None:
 
 
 def test_pitfall_4_the_arrow_schema_is_what_spark_makes_of_the_schema() -> None:
-    """Spark compares the first batch's with its own, and later ones must not differ."""
+    """Spark compares the first batch's schema with its own, and later ones must not differ."""
     assert SCHEMA.equals(to_arrow_schema(ALL, timezone="UTC"))
     without = EvenkeelSource({}).schema()
     assert arrow_schema(without).equals(to_arrow_schema(without, timezone="UTC"))
@@ -173,14 +172,15 @@ def test_a_user_s_own_schema_chooses_columns() -> None:
             arrow_schema(StructType([field]))
 
 
-# -- what is not a record -------------------------------------------------------------------------
+# -- bytes that are no record ---------------------------------------------------------------------
 
 
 @given(st.lists(RECORDS, min_size=1, max_size=8), st.integers(0, 10_000), st.integers(0, 255))
 def test_a_wrong_byte_is_refused_or_makes_other_rows(
     records: list[Record], where: int, byte: int
 ) -> None:
-    """Its checksum is right: a producer wrote it so. What the oracle takes, we read alike."""
+    """Its checksum is right: a producer wrote it that way. What the oracle accepts, we read
+    alike."""
     batch = sealed(records, 0, Compression.NONE)
     payload = bytearray(batch.data[HEADER_BYTES:])
     payload[where % len(payload)] = byte
@@ -200,7 +200,7 @@ def test_a_wrong_byte_is_refused_or_makes_other_rows(
 
 
 def payload_of(*fields: int | bytes, length: int | None = None) -> bytes:
-    """One record, of varints and bytes; its length is right unless told."""
+    """One record of varints and bytes; its length is right unless given."""
     body = bytearray(1)
     for field in fields:
         if isinstance(field, int):
@@ -261,7 +261,7 @@ def test_times_have_64_bits(base_ms: int) -> None:
     ],
 )
 def test_lengths_are_not_believed(payload: bytes, said: str) -> None:
-    """A record is at least seven bytes; these are made long enough to be looked at."""
+    """A record has at least seven bytes; these are made long enough to be parsed."""
     header = parse_header(memoryview(build_batch([Record(b"")])))
     wrong = header._replace(batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES + len(payload))
     with pytest.raises(BatchError, match=said):

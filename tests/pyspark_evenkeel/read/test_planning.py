@@ -1,4 +1,4 @@
-"""Where a query by time begins and ends, while somebody goes on writing."""
+"""Where a query by time begins and ends, while a producer goes on writing."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ PLACE = Place("t", 0)
 
 
 class BusyCluster:
-    """One partition; between any two questions a record comes in that is as new as 50."""
+    """One partition; between any two questions a record arrives that is as new as 50."""
 
     def __init__(self, *times_ms: int) -> None:
         self.times_ms = list(times_ms)

@@ -1,4 +1,4 @@
-"""Batch reads without a session, of our nodes and of a broker that is not ours."""
+"""Batch reads without a session, from our nodes and from a broker that is not ours."""
 
 import logging
 import pickle
@@ -142,7 +142,7 @@ def test_offsets_of_other_partitions_are_refused(kafka: Bus, topic: str) -> None
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a new leader or a new topic would be given time for is told soon."""
+    """Errors come soon: a new leader or a new topic is given little time."""
     monkeypatch.setattr(fetching, "DOUBTFUL_MS", 600)
     monkeypatch.setattr(patience, "UNKNOWN_MS_MAX", 200)
 
@@ -168,7 +168,7 @@ def test_topics_by_pattern(bus: OurBus) -> None:
 
 
 def test_pitfall_7_where_there_is_nothing_to_read(kafka: Bus, topic: str) -> None:
-    """Spark makes up a task when there is none, and sends it to read()."""
+    """Without any task, Spark makes one up and passes it to read()."""
     reader = batch(kafka, topic)
     assert rows(reader, [InputPartition(None)]) == []
 
@@ -178,7 +178,7 @@ def test_pitfall_7_where_there_is_nothing_to_read(kafka: Bus, topic: str) -> Non
 
 @pytest.fixture(scope="module")
 def timed(bus: OurBus) -> str:
-    """Records of the seconds 0 to 9, but for the one at offset 5, which is of second 1."""
+    """Records of the seconds 0 to 9, except that offset 5 is of second 1."""
     name = bus.create("timed", 1)
     times = [1000 * (1 if n == 5 else n) for n in range(10)]
     with Cluster(ClusterSettings(bootstrap=bus.bootstrap)) as cluster:
@@ -230,7 +230,7 @@ def test_filters_narrow_the_ranges(bus: OurBus, timed: str) -> None:
 
 
 def test_no_row_that_can_pass_is_cut_off() -> None:
-    """Null and times without a zone are not understood: everything is read."""
+    """Null and times without a zone cannot be pushed down: everything is read."""
     a, b = Place("a", 0), Place("b", 1)
     both = [Range(a, 5, 10), Range(b, 0, 100)]
     nothing_said = [
@@ -251,21 +251,21 @@ def test_no_row_that_can_pass_is_cut_off() -> None:
 
 
 def test_a_reader_pushes_only_if_it_is_told_to(kafka: Bus, topic: str) -> None:
-    """Spark asks in this way whether a reader defines pushFilters, and fails every read of one that
-    does while its own setting is off (spark.md 2)."""
+    """Spark checks in this way whether a reader defines pushFilters, and fails every read of one
+    that does while its own setting is off (spark.md 2)."""
     plain, pushing = batch(kafka, topic), batch(kafka, topic, pushdown="true")
     for reader in (plain, pushing):
         function = getattr(reader.pushFilters, "__func__", None)
         assert function is DataSourceReader.pushFilters
 
 
-# -- what is lost ---------------------------------------------------------------------------------
+# -- lost data ------------------------------------------------------------------------------------
 
 
 def test_pitfall_9_what_the_log_has_not_got_any_more_is_an_error(
     bus: OurBus, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A task planned before retention struck neither ends early nor skips in silence."""
+    """A task that was planned before retention neither ends early nor skips silently."""
     name = bus.create("lossy", 1)
     bus.produce(name, CONTENTS | {1: [], 2: []}, **{"batch.num.messages": 10})
     strict, lenient = batch(bus, name), batch(bus, name, failOnDataLoss="false")
@@ -285,7 +285,7 @@ def test_pitfall_9_what_the_log_has_not_got_any_more_is_an_error(
 def test_what_was_planned_is_not_read_of_another_topic_of_the_name(
     bus: OurBus, caplog: pytest.LogCaptureFixture, count: int
 ) -> None:
-    """However long it is: rows of one query would be of two topics, or all of the wrong one."""
+    """However long it is: the rows of one query would be of two topics, or all of the wrong one."""
     name = bus.create("replaced", 1)
     bus.produce(name, {0: [(None, b"old")] * 5})
     strict, lenient = batch(bus, name), batch(bus, name, failOnDataLoss="false")
@@ -306,7 +306,7 @@ def test_what_was_planned_is_not_read_of_another_topic_of_the_name(
 def test_a_query_is_planned_of_one_topic(
     bus: OurBus, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    """Its start is the old topic's, its end would be the new one's: it is planned anew."""
+    """Its start is from the old topic, its end would be from the new one: it is planned again."""
     name = bus.create("between", 1)
     bus.produce(name, {0: [(None, b"old")] * 9})
     bus.forget(name, 0, 6)
@@ -341,7 +341,7 @@ def test_pitfall_9_an_end_beyond_the_log_is_an_error(bus: OurBus) -> None:
 
 
 def test_pitfall_9_masters_that_move_make_no_difference(bus: OurBus) -> None:
-    """Every task finds that the leader it knows has gone: same rows, once each."""
+    """Every task finds that its known leader has gone: same rows, once each."""
     name = bus.create("moving", 1)
     bus.produce(name, {0: CONTENTS[0]})
     reader = batch(bus, name, minPartitions="3")
@@ -358,7 +358,7 @@ def test_pitfall_9_masters_that_move_make_no_difference(bus: OurBus) -> None:
 def test_records_that_are_none_are_told_with_their_place(
     bus: OurBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A producer wrote nonsense under a right checksum, when nodes did not yet look at records."""
+    """A producer wrote nonsense with a right checksum, when nodes did not yet check records."""
     name = bus.create("nonsense", 1)
     good = build_batch([Record(b"good")])
     payload = bytes([12]) + bytes(6)  # a record of six bytes, with a key of none and then some

@@ -1,4 +1,4 @@
-"""Streaming reads without a session: what Spark's engine asks, and what a restart makes of it."""
+"""Streaming reads without a session: the calls of Spark's engine, and restarts."""
 
 import json
 import logging
@@ -58,7 +58,7 @@ def topic(kafka: Bus) -> str:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a new leader would be given time for is told soon."""
+    """Errors come soon: a new leader is given little time."""
     monkeypatch.setattr(streaming, "AGAIN_MAX", 1)
     monkeypatch.setattr(streaming, "AGAIN_AFTER_S", 0.05)
     monkeypatch.setattr(patience, "UNKNOWN_MS_MAX", 50)
@@ -66,7 +66,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def places(topic: str, **counts: int) -> dict[tuple[str, int], list[int]]:
-    """All offsets of so many records: places(t, p0=3)."""
+    """All offsets of that many records: places(t, p0=3)."""
     return {(topic, int(name[1:])): list(range(count)) for name, count in counts.items()}
 
 
@@ -109,7 +109,7 @@ def test_from_where_one_says(kafka: Bus, topic: str) -> None:
 
 
 def test_pitfall_1_the_initial_offset_is_the_same_when_spark_asks_again(bus: OurBus) -> None:
-    """With `latest` the second answer was 27,000 higher: a start that was above its end."""
+    """With `latest` the second answer was 27,000 higher: the start was above its end."""
     name = bus.create("live", 1)
     query = stream(bus, name)
     first = checkpointed(query.reader.initialOffset())
@@ -120,7 +120,7 @@ def test_pitfall_1_the_initial_offset_is_the_same_when_spark_asks_again(bus: Our
 
 
 def test_pitfall_1_latest_is_where_it_was_after_a_death_in_batch_0(bus: OurBus) -> None:
-    """The checkpoint has batch 0's end and not its start, which a new process looks up again."""
+    """The checkpoint has batch 0's end but not its start, which a new process looks up again."""
     name = bus.create("pinned", 2)
     bus.produce(name, {0: some(7)})
     first = stream(bus, name)
@@ -139,7 +139,7 @@ def test_pitfall_1_latest_is_where_it_was_after_a_death_in_batch_0(bus: OurBus) 
 
 
 def test_pitfall_1_latest_is_where_it_was_though_nothing_was_there_yet(bus: OurBus) -> None:
-    """Batch 0 is empty then, and its end is what Spark keeps."""
+    """Batch 0 is empty then, and Spark keeps its end."""
     name = bus.create("pinned", 1)
     bus.produce(name, {0: some(7)})
     first = stream(bus, name)
@@ -155,7 +155,7 @@ def test_pitfall_1_latest_is_where_it_was_though_nothing_was_there_yet(bus: OurB
 
 def test_pitfall_5_commit_changes_nothing(kafka: Bus, topic: str) -> None:
     """It comes at the next trigger, never for the last micro-batch, and after a restart perhaps for
-    one that is run again: who acts on it loses rows."""
+    one that is run again: a source that acts on it loses rows."""
     query = stream(kafka, topic, maxOffsetsPerTrigger="5", **EARLIEST)
     start = query.reader.initialOffset()
     end = query.after(start)
@@ -168,7 +168,7 @@ def test_pitfall_5_commit_changes_nothing(kafka: Bus, topic: str) -> None:
 
 
 def test_a_replayed_micro_batch_is_cut_as_it_was(kafka: Bus, topic: str) -> None:
-    """Other options since the restart are for the micro-batches after it."""
+    """Options changed since the restart apply to later micro-batches only."""
     cut = stream(kafka, topic, maxRecordsPerPartition="10", **EARLIEST)
     start = cut.reader.initialOffset()
     end = cut.after(start)
@@ -228,8 +228,8 @@ def test_a_micro_batch_waits_until_it_is_worth_it(bus: OurBus) -> None:
 def places_in_time(
     query: Stream, clock: Clock, start: Offset, count: int
 ) -> dict[tuple[str, int], list[int]]:
-    """What is read from `start` once so many partitions have records. A node may hear of new ones
-    a moment later than the one that made them."""
+    """What is read from `start` once that many partitions have records. A node may hear of new ones
+    a moment later than the node that created them."""
     deadline = time.monotonic() + WAIT_S
     while True:
         clock.now += TOPICS_AGAIN_S
@@ -270,11 +270,11 @@ def test_a_query_must_not_begin_with_a_partition_that_is_not_there(bus: OurBus) 
         stream(bus, name, assign=f'{{"{name}":[0,1]}}').reader.initialOffset()
 
 
-# -- what is lost ---------------------------------------------------------------------------------
+# -- lost data ------------------------------------------------------------------------------------
 
 
 def begun(bus: OurBus, name: str, count: int, **options: str) -> tuple[Stream, dict[str, object]]:
-    """A query that has read so many records of the one partition of a new topic."""
+    """A query that has read that many records of the only partition of a new topic."""
     bus.produce(name, {0: some(count)})
     query = stream(bus, name, **EARLIEST, **options)
     end, _ = query.until_level(checkpointed(query.reader.initialOffset()))
@@ -285,8 +285,8 @@ def begun(bus: OurBus, name: str, count: int, **options: str) -> tuple[Stream, d
 def test_a_topic_that_was_made_anew_is_a_loss(
     bus: OurBus, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its log ends before what was read: that is all one sees of it in a checkpoint without topic
-    ids. Without failOnDataLoss the new one is read from its start, also by a process that runs that
+    """Its log ends before the position: a checkpoint without topic ids shows no more than that.
+    Without failOnDataLoss the new topic is read from its start, also by a process that runs that
     micro-batch again."""
     name = bus.create("anew", 1)
     _, end = begun(bus, name, 9)
@@ -306,14 +306,14 @@ def test_a_topic_that_was_made_anew_is_a_loss(
 
 
 def replace(bus: OurBus, name: str, count: int, partitions: int = 1) -> None:
-    """Another topic of the same name, with so many records."""
+    """Another topic of the same name, with that many records."""
     bus.delete(name)
     bus.cluster.create_topic(name, partitions)
     bus.produce(name, dict.fromkeys(range(partitions), some(count)))
 
 
 def of_old(offset: Offset) -> Offset:
-    """As the releases wrote it that did not know topic ids."""
+    """As releases wrote it that did not know topic ids."""
     plan = {key: value for key, value in offset.get(PLAN, {}).items() if key != "topicIds"}
     positions = {key: value for key, value in offset.items() if key != PLAN}
     return positions | {PLAN: plan} if plan else positions
@@ -324,7 +324,7 @@ def of_old(offset: Offset) -> Offset:
 def test_another_topic_of_the_same_name_is_a_loss_however_long_it_is(
     bus: OurBus, caplog: pytest.LogCaptureFixture, count: int
 ) -> None:
-    """Its offsets mean other records, also where there are as many of them, or more."""
+    """Its offsets mean other records, even if it has as many of them or more."""
     name = bus.create("other", 1)
     _, end = begun(bus, name, 9)
     replace(bus, name, count)
@@ -364,7 +364,7 @@ def test_another_topic_with_fewer_or_more_partitions_is_read_from_its_beginning(
 def test_a_micro_batch_that_is_run_again_reads_nothing_of_another_topic(
     bus: OurBus, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its ends are those of the topic before. What the new one has is read by the next."""
+    """Its ends are those of the former topic. The next micro-batch reads what the new one has."""
     name = bus.create("planned", 1)
     query, start = begun(bus, name, 3)
     bus.produce(name, {0: some(4)})
@@ -384,7 +384,7 @@ def test_a_micro_batch_that_is_run_again_reads_nothing_of_another_topic(
 
 @pytest.mark.usefixtures("impatient")
 def test_a_topic_that_is_replaced_before_the_first_micro_batch_is_a_loss(bus: OurBus) -> None:
-    """`latest` was an offset of the topic before."""
+    """`latest` was an offset of the former topic."""
     name = bus.create("early", 1)
     bus.produce(name, {0: some(3)})
     start = checkpointed(stream(bus, name).reader.initialOffset())
@@ -396,8 +396,8 @@ def test_a_topic_that_is_replaced_before_the_first_micro_batch_is_a_loss(bus: Ou
 
 
 def test_a_checkpoint_without_topic_ids_gets_them_once(bus: OurBus) -> None:
-    """By a micro-batch without rows, if there is nothing new: else a topic that is replaced next
-    would not be noticed. The release before reads what this one writes."""
+    """With a micro-batch without rows if there is nothing new: otherwise a later replacement of the
+    topic would go unnoticed. The release before can read what this one writes."""
     name = bus.create("upgraded", 1)
     _, end = begun(bus, name, 5)
     query = stream(bus, name)
@@ -410,7 +410,7 @@ def test_a_checkpoint_without_topic_ids_gets_them_once(bus: OurBus) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_a_topic_that_is_gone_is_a_loss(bus: OurBus, caplog: pytest.LogCaptureFixture) -> None:
-    """It is told once: the next end does not have it any more."""
+    """It is reported once: the next end does not contain it any more."""
     kept, name = bus.create("kept", 1), bus.create("gone", 1)
     both = {"subscribe": f"{kept},{name}"}
     query, end = begun(bus, name, 9, **both)

@@ -1,4 +1,4 @@
-"""What a task holds: the same chunks for the same rows, within their limits, nothing lost."""
+"""A task's buffer: the same chunks for the same rows, within their limits, nothing lost."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -59,7 +59,7 @@ def columns(rows: Sequence[Row], *, timed: bool = True) -> tuple[Rows, Any]:
 def sent(
     rows: Sequence[Row], cuts: Sequence[int] = (), chunk_bytes: int = 400, buffer_bytes: int = ALL
 ) -> list[tuple[Chunk, bool]]:
-    """All chunks with their `more`, the rows having come in pieces that end at `cuts`."""
+    """All chunks with their `more`, for rows that came in pieces ending at `cuts`."""
     made = Chunks(chunk_bytes, buffer_bytes)
     found: list[tuple[Chunk, bool]] = []
     edges = [0, *sorted(set(cuts)), len(rows)]
@@ -92,7 +92,7 @@ def contents(chunks: Sequence[tuple[Chunk, bool]]) -> list[object]:
 def test_every_row_is_sent_once_in_order_whatever_arrow_batches_they_come_in(
     rows: list[Row], cuts: list[int], tight: bool
 ) -> None:
-    """Chunks are numbered from 0, the last one of a destination, and only that, says so."""
+    """Chunks are numbered from 0; only the last one of a destination says that it is the last."""
     limit = 500 if tight else ALL
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunking, "BLOCK_ROWS", 8)
@@ -114,7 +114,8 @@ def test_every_row_is_sent_once_in_order_whatever_arrow_batches_they_come_in(
 
 
 def test_above_the_limit_the_largest_go_out_but_for_their_last_row() -> None:
-    """So much is held and no more; what is kept shows later that the first ones were not all."""
+    """The buffer holds no more than the limit; the kept row later shows that these chunks were not
+    all."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunking, "BLOCK_ROWS", 10)
         made = Chunks(chunk_bytes=10_000, buffer_bytes=1_000)

@@ -1,4 +1,4 @@
-"""Columns of a DataFrame: which are taken, of which types, and what is said of the others."""
+"""Columns of a DataFrame: which ones and which types are accepted, and what is said of others."""
 
 import random
 from typing import Any
@@ -103,7 +103,7 @@ def rows(count: int) -> Any:
 
 
 def test_rows_come_in_order_whatever_batches_they_came_in() -> None:
-    """Of a struct its first field counts most."""
+    """A struct is ordered by its first field first."""
     table = rows(100)
     for cut in (0, 1, 50, 100):
         parts = [table.slice(0, cut), table.slice(cut)]

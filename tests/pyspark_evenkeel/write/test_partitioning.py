@@ -1,4 +1,4 @@
-"""Where rows go: where every client of Kafka sends them."""
+"""Rows go to the same partitions as with every Kafka client."""
 
 import random
 from itertools import pairwise
@@ -85,7 +85,7 @@ def test_a_row_without_a_topic_is_refused() -> None:
 
 
 def test_destinations_are_spread_evenly_over_tasks() -> None:
-    """As many tasks as partitions: one each. Whoever asks gets the same answer."""
+    """With as many tasks as partitions each gets one. All tasks compute the same answer."""
     for topic, count in COUNTS.items():
         places = [TopicPartition(topic, number) for number in range(count)]
         assert sorted(task_of(place, count) for place in places) == list(range(count))

@@ -1,6 +1,6 @@
-"""A task that writes, to real nodes and to a broker that is not ours; Spark is not needed for that.
+"""A task that writes to real nodes and to a broker that is not ours, without Spark.
 
-Micro-batches that are run again are written once; one that is not the same any more is noticed.
+Micro-batches that are run again are written once; one that has changed is noticed.
 """
 
 import random
@@ -27,11 +27,11 @@ from wire.records.compression import decompress
 pytestmark = pytest.mark.cluster
 
 SMALL = 2_000
-"""Bytes in a chunk: a dozen rows."""
+"""Bytes per chunk: a dozen rows."""
 
 
 class Failure(Exception):
-    """What ends a task in the middle."""
+    """Ends a task in the middle."""
 
 
 def options(bus: Bus, topic: str | None, **changes: Any) -> SinkOptions:
@@ -135,8 +135,8 @@ def test_chunks_are_compressed(bus: OurBus, codec: Compression) -> None:
 
 
 def test_pitfall_6_abort_takes_nothing_back(bus: OurBus) -> None:
-    """Spark calls it also on a plain stop, with None for tasks that had written. What is there is
-    known by its token when the micro-batch is run again."""
+    """Spark calls it also on a plain stop, with None for tasks that had written. When the
+    micro-batch is run again, its token identifies what is there."""
     topic = bus.create("aborted", 1)
     how = options(bus, topic, chunk_bytes=SMALL)
     first, second = table(numbered(30)), table(numbered(40, first=100))
@@ -184,7 +184,8 @@ def test_a_topic_that_does_not_exist(bus: OurBus) -> None:
 
 
 def test_one_writer_for_each_destination(bus: OurBus) -> None:
-    """What writer=destination promises is checked: here task 0 of 2 may write every other one."""
+    """The guarantee of writer=destination is checked: here task 0 of 2 may write to every other
+    one."""
     topic = bus.create("owned", 4)
     how = options(bus, topic, writer=Writer.DESTINATION, writers=2)
     rows = table(numbered(4), partition=pa.array([0, 2, 0, 2], pa.int32()))
@@ -203,7 +204,7 @@ def write_by(bus: OurBus, how: SinkOptions, rows: Any, number: int) -> str:
     return "written"
 
 
-# -- once -----------------------------------------------------------------------------------------
+# -- exactly once ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("chunk_bytes", [1_000_000, SMALL], ids=["one chunk", "many chunks"])
@@ -226,7 +227,7 @@ def test_what_is_run_again_is_written_once(bus: OurBus, chunk_bytes: int) -> Non
 
 
 def test_a_run_of_long_ago_writes_nothing_any_more(bus: OurBus) -> None:
-    """A task of an executor that was given up, and goes on all the same."""
+    """A task of an executor that was given up still runs."""
     topic = bus.create("late", 1)
     how = options(bus, topic)
     for number in (0, 1):
@@ -237,7 +238,7 @@ def test_a_run_of_long_ago_writes_nothing_any_more(bus: OurBus) -> None:
 
 
 def test_other_tasks_other_queries_and_more_partitions_are_others(bus: OurBus) -> None:
-    """Their rows are not taken for what was written."""
+    """Their rows are not taken for rows already written."""
     topic = bus.create("others", 1)
     rows = [table(numbered(1))]
     for who in (task("q", 0, 0), task("q", 0, 1), task("p", 0, 0), task("q", 1, 0)):
@@ -246,7 +247,8 @@ def test_other_tasks_other_queries_and_more_partitions_are_others(bus: OurBus) -
 
 
 def test_in_a_topic_that_has_grown_meanwhile_rows_are_written_again(bus: OurBus) -> None:
-    """With more partitions they go elsewhere: twice is better than never, for those of one run."""
+    """With more partitions they go elsewhere: for the rows of one run, twice is better than
+    never."""
     topic = bus.create("grown", 2)
     rows = [(b"key %d" % n, b"row %d" % n) for n in range(100)]
     with pytest.raises(Failure):
@@ -274,7 +276,7 @@ CHANGES = {
 def test_a_run_with_other_rows_is_noticed(
     bus: OurBus, change: str, complete: bool, chunk_bytes: int
 ) -> None:
-    """Rows would get lost, or be there twice, without a word."""
+    """Otherwise rows would be lost, or doubled, silently."""
     topic = bus.create("changed", 1)
     how = options(bus, topic, chunk_bytes=chunk_bytes)
     rows = numbered(50)
@@ -323,7 +325,7 @@ def test_what_was_deleted_since_cannot_be_compared(bus: OurBus) -> None:
 
 
 def test_memory_that_is_short_changes_nothing(bus: OurBus) -> None:
-    """Chunks go out early, with the last row of each kept back; a second run knows them again."""
+    """Chunks go out early, with the last row of each kept back; a second run recognises them."""
     topic = bus.create("tight", 8)
     how = options(bus, topic, buffer_bytes=100_000)
     rows = [(b"key %d" % (n % 97), b"row %05d " % n + b"." * 80) for n in range(20_000)]
