@@ -1,9 +1,9 @@
-"""`python -m tests`: all tests, as `make test` runs them: two rows of them side by side.
+"""`python -m tests`: all tests, as `make test` runs them: in two rows side by side.
 
-Tests with real node processes mostly wait: they are one row. The other begins with those that need
-no processes; they compute, in two processes with less priority, so that they take what the first
-row leaves of the cores. Those with Spark come behind them. What the second row says is shown when
-both are done. Arguments go to pytest each time; the exit code is 0 if all passed.
+Tests with real node processes mostly wait: they are one row. The other row begins with tests that
+need no processes; they compute, in two processes with lower priority, so they use what the first
+row leaves of the cores. Those with Spark come after them. The output of the second row is shown
+when both are done. Arguments go to pytest each time; the exit code is 0 if all tests passed.
 """
 
 import os
@@ -17,11 +17,12 @@ REAL: Final = "cluster and not spark"
 COMPUTING: Final = "not (cluster or spark)"
 SPARK: Final = "spark"
 POLITENESS: Final = 8
-"""Of those who compute: each of them gets a seventh of a core at least, and usually most of one."""
+"""The niceness of the tests that compute: each gets at least a seventh of a core, and usually most
+of one."""
 SIDE_BY_SIDE: Final = ("-n", "2")
 """Arguments of pytest-xdist."""
 NOTHING_COLLECTED: Final = 5
-"""Of pytest: arguments that choose tests of one row only."""
+"""pytest's exit code when the arguments choose tests of only one row."""
 
 
 def begin(

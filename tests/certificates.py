@@ -1,4 +1,5 @@
-"""Certificates for tests, made by the openssl command; without it the tests that need them skip."""
+"""Certificates for tests, made by the openssl command; without it, the tests that need them
+skip."""
 
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
 
 @attrs.frozen
 class Authority:
-    """Signs certificates; who trusts `certificate` trusts those."""
+    """Signs certificates; a client that trusts `certificate` trusts these."""
 
     folder: Path
 

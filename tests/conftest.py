@@ -1,9 +1,9 @@
-"""What all tests share: examples are never timed (a busy machine is no bug of ours), and the same
-ones are drawn each time, so that a test turns red with the change that breaks it and not a week
-later. `make properties` draws others.
+"""What all tests share. Examples are never timed (a busy machine is no bug of ours), and the same
+ones are drawn each time: so a test turns red with the change that breaks it and not a week later.
+`make properties` draws others.
 
-Modules that import Spark's packages are skipped, and say so, where these are not installed. Nodes
-keep what Python has compiled, wherever these tests run: they are started 150 times. They keep
+Modules that import Spark's packages are skipped, with a message, where these are not installed.
+Nodes keep Python's compiled files, wherever these tests run: they are started 150 times. They keep
 records for ever unless a test says otherwise: those of many stories are from another year.
 """
 

@@ -1,10 +1,10 @@
-"""Mechanisms that were once tested by nothing: each is broken here, and its test must fail.
+"""Mechanisms that no test covered once: each is broken here, and its test must fail.
 
-What simulated worlds can notice is planted by `make mutants` (simulator/mutants/catalogue.py). This
-table is for the rest: each row changes a line of the product in this process and runs one quick
-test, which has to fail. That keeps those tests from becoming hollow again. A row whose line is not
-there any more fails, too: plant the bug in what has taken its place. (Spark's is in
-test_triggers.py: it is skipped where Spark is not installed.)
+`make mutants` plants what simulated worlds can notice (simulator/mutants/catalogue.py). This table
+has the rest: each row changes a line of the product in this process and runs one quick test, which
+has to fail. So those tests cannot become hollow again. A row whose line no longer exists fails,
+too: plant the bug in what has replaced it. (Spark's is in test_triggers.py: it is skipped where
+Spark is not installed.)
 """
 
 import contextlib

@@ -1,6 +1,6 @@
-"""Tidy: what must hold of the source and the documents themselves (docs/architecture.md, "Habits").
+"""Tidy: rules for the source and the documents themselves (docs/architecture.md, "Habits").
 
-No rule here has a switch. What a rule cannot fit is exempted by name, with a reason, in this file.
+No rule here has a switch. Exceptions are listed by name, with a reason, in this file.
 """
 
 import argparse
@@ -27,7 +27,7 @@ ROOT: Final = Path(__file__).parent.parent
 FUNCTION_LINES_MAX: Final = 70
 MODULE_LINES_MAX: Final = 600
 FILES_MIN: Final = 150
-"""Fewer files than this would mean that we look in the wrong place."""
+"""With fewer files than this we would be looking in the wrong place."""
 
 LONG_MODULES: Final[dict[str, str]] = {}
 """Tables that may be longer than MODULE_LINES_MAX: path -> reason."""
@@ -47,12 +47,12 @@ CODE_BLOCK: Final = re.compile(r"^```(?:sh|bash|console)\n(.*?)^```", re.DOTALL 
 INLINE_CODE: Final = re.compile(r"`([^`\n]+)`")
 
 
-# -- what there is --------------------------------------------------------------------------------
+# -- which files there are ------------------------------------------------------------------------
 
 
 @cache
 def tracked() -> tuple[str, ...]:
-    """Every file that is in git or would be after `git add`; where there is no git, all."""
+    """Every file that is in git or would be after `git add`; without git, all files."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     answer = subprocess.run(listing, cwd=ROOT, capture_output=True, check=False, text=True)
     names = set(answer.stdout.split("\0")) if answer.returncode == 0 else set(untracked())
@@ -60,7 +60,7 @@ def tracked() -> tuple[str, ...]:
 
 
 def untracked() -> Iterator[str]:
-    """An unpacked archive: everything outside of hidden folders and caches."""
+    """The files of an unpacked archive outside of hidden folders and caches."""
     for folder, folders, files in os.walk(ROOT):
         here = Path(folder).relative_to(ROOT)
         folders[:] = [name for name in folders if name == ".ci" or name[0] not in "._"]
@@ -101,7 +101,7 @@ def test_modules_fit_their_limit() -> None:
 
 
 def test_functions_fit_on_a_page() -> None:
-    """The parent decides, the leaves compute: nothing needs more than a page."""
+    """The parent decides, the leaves compute: no function needs more than a page."""
     long = {
         f"{name}:{node.name}"
         for name in python_files()
@@ -113,13 +113,13 @@ def test_functions_fit_on_a_page() -> None:
 
 
 def test_nothing_is_left_for_later() -> None:
-    """What is not done is said in the README's table or an issue, not in a comment."""
+    """Open work is in the README's table or an issue, not in a comment."""
     later = re.compile(r"\b(?:FIX" + r"ME|TO" + r"DO|X" + r"XX|HA" + r"CK)\b")
     assert not [name for name in tracked() if is_text(name) and later.search(text_of(name))]
 
 
 def test_packages_import_nothing() -> None:
-    """A package says what lives in it; every name is imported from where it is defined."""
+    """A package says what it contains; every name is imported from where it is defined."""
     full = [
         name
         for name in python_files()
@@ -144,11 +144,11 @@ def test_modules_say_what_they_are() -> None:
     assert not silent
 
 
-# -- nothing that nothing refers to ---------------------------------------------------------------
+# -- no file without a reference ------------------------------------------------------------------
 
 
 def imported_by(name: str) -> Iterator[str]:
-    """Dotted names a file imports; `from a import b` may mean the module a.b."""
+    """Dotted names that a file imports; `from a import b` may mean the module a.b."""
     for node in ast.walk(tree_of(name)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -225,7 +225,7 @@ def test_make_targets_in_documents_exist() -> None:
 
 
 def test_evenkeel_commands_in_documents_parse(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every command a reader may copy is one the program understands."""
+    """The program understands every command that a reader may copy."""
     commands = {
         tuple(words[1:]): name
         for name in documents()
@@ -255,7 +255,7 @@ def test_links_in_documents_lead_somewhere() -> None:
 
 
 def test_documents_named_in_the_code_exist() -> None:
-    """A docstring that sends the reader to a page must not send them nowhere."""
+    """A docstring must not send the reader to a page that does not exist."""
     missing = {
         f"{name}: {document}"
         for name in [*python_files(), *documents()]
@@ -266,7 +266,7 @@ def test_documents_named_in_the_code_exist() -> None:
 
 
 def test_tests_named_in_documents_exist() -> None:
-    """docs/seeds.md promises a test for each mechanism: one that was renamed shows nothing."""
+    """docs/seeds.md promises a test for each mechanism: a renamed one would show nothing."""
     names = {Path(name).stem for name in python_files()}
     for name in python_files():
         names |= set(TEST.findall(text_of(name))) if name.startswith("tests/") else set()
@@ -281,7 +281,7 @@ def test_tests_named_in_documents_exist() -> None:
 
 
 def defined_in(name: str) -> set[str]:
-    """Functions and classes of a module, methods and fields behind the name of their class."""
+    """Functions and classes of a module; methods and fields as Class.name."""
     names = set()
     for node in tree_of(name).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -323,7 +323,7 @@ def exported_metrics() -> set[str]:
 
 
 def test_every_metric_is_documented() -> None:
-    """And nothing is documented that is not exported."""
+    """And every documented one is exported."""
     rows = re.findall(r"^\| `(evenkeel_[a-z0-9_]+)", text_of("docs/operations.md"), re.MULTILINE)
     documented = {name.removesuffix("_total") for name in rows}
     assert documented == exported_metrics()
@@ -346,7 +346,7 @@ def test_the_configuration_table_is_that_of_the_code() -> None:
 
 
 def test_every_setting_is_read() -> None:
-    """A setting that nothing reads is a limit that is none."""
+    """A setting that nothing reads has no effect."""
     product = [name for name in python_files() if not name.startswith("tests/")]
     code = "\n".join(text_of(name) for name in product if name != "runtime/config/sections.py")
     unread = []
@@ -358,7 +358,7 @@ def test_every_setting_is_read() -> None:
     assert not unread
 
 
-# -- nothing of the machine it was written on -----------------------------------------------------
+# -- nothing about the author's machine -----------------------------------------------------------
 
 
 def is_text(name: str) -> bool:
@@ -375,7 +375,7 @@ def private_strings() -> list[str]:
 
 
 def test_no_path_of_this_machine_and_no_registry() -> None:
-    """The repository must not know where it was written or where its packages came from."""
+    """The repository must not reveal where it was written or where its packages came from."""
     patterns = [re.escape(string) for string in private_strings()]
     patterns += [
         "/ho" + r"me/\w+/",

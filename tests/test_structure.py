@@ -1,4 +1,4 @@
-"""What `make check` says of the house: each thing it refuses, in a small tree that has it."""
+"""What `make check` says about the structure: each violation, in a small tree that has it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Systems beside each other load in turns, in rounds whose order alternates."""
+"""Systems side by side take turns, in rounds whose order alternates."""
 
 import trio
 
@@ -6,7 +6,7 @@ from benchmarks.turns import Turns
 
 
 async def order_of(turns: dict[int, int]) -> str:
-    """Who had a turn, one after the other, if each seat wants so many."""
+    """Who had a turn, one after the other, if each seat wants that many."""
     rota = Turns(len(turns))
     order: list[str] = []
     loading = 0

@@ -1,4 +1,4 @@
-"""The balancer as an operator meets it: real nodes, the command line, a Kafka client's load."""
+"""The balancer as an operator uses it: real nodes, the command line, a Kafka client's load."""
 
 import json
 import os
@@ -37,13 +37,13 @@ DRAIN_S_MAX = 5.0
 
 
 class Terminal:
-    """Somebody who types `evenkeel` commands for this cluster."""
+    """A user who types `evenkeel` commands for this cluster."""
 
     def __init__(self, cluster: Launcher, capsys: pytest.CaptureFixture[str]) -> None:
         self._data, self._capsys = str(cluster.spec.data_dir), capsys
 
     async def types(self, line: str) -> str:
-        """What the command prints; it must end well."""
+        """The command's output; it must succeed."""
         words = [*line.split(), "--data", self._data]
         code = await in_thread(partial(cli.run, words))
         printed = self._capsys.readouterr()
@@ -72,7 +72,7 @@ def is_on_node_1(view: Any) -> bool:
 async def test_an_operator_looks_plans_moves_drains_and_reads_what_happened(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every action of `evenkeel balance`, on real nodes, each waited for until it is so."""
+    """Every action of `evenkeel balance` on real nodes; the test waits for the effect of each."""
     async with three_nodes(tmp_path) as cluster:
         terminal = Terminal(cluster, capsys)
         await until(cluster, is_even, "masters are even at the start")
@@ -130,7 +130,7 @@ async def test_an_operator_looks_plans_moves_drains_and_reads_what_happened(
 
 
 async def test_E8_every_node_knows_the_registry_from_its_start_on(tmp_path: Path) -> None:
-    """A node shows the placement that was set while it was away (pulled), and what comes next."""
+    """A node shows the placement that was set while it was away (pulled), and later ones."""
     async with three_nodes(tmp_path) as cluster:
         await cluster.kill(3)
         http = cluster.spec.node(1).http
@@ -175,7 +175,8 @@ async def test_sigterm_gives_all_masters_away_within_five_seconds(tmp_path: Path
 
 
 async def test_a_rolling_restart_costs_no_client_anything(tmp_path: Path) -> None:
-    """All three nodes, one after the other, under load: 0 failed calls, even within 60 s each."""
+    """All three nodes, one after the other, under load: no call fails, and each node takes less
+    than 60 s."""
     async with three_nodes(tmp_path) as cluster:
         await until(cluster, is_even, "masters are even at the start")
         before = {node.id: cluster.pid_of(node.id) for node in cluster.spec.nodes}
@@ -195,9 +196,10 @@ async def test_a_rolling_restart_costs_no_client_anything(tmp_path: Path) -> Non
 
 
 async def test_E22_rates_with_masters_on_one_node_and_spread(tmp_path: Path) -> None:
-    """What `make demo` tells, over message sizes: every acknowledged message counts, and is there.
+    """The figures of `make demo`, by message size: every acknowledged message counts, and is there.
 
-    Which placement is faster is for machines that do not share their cores (limits.md)."""
+    Which placement is faster can only be measured on machines with separate cores (limits.md).
+    """
     async with three_nodes(tmp_path) as cluster:
         await until(cluster, is_even, "masters are even at the start")
         servers, http = cluster.spec.bootstrap, cluster.spec.node(1).http

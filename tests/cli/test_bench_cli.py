@@ -1,4 +1,4 @@
-"""`evenkeel bench`: the options of the benchmarks, and the way to them."""
+"""`evenkeel bench`: the options of the benchmarks, and how they are started."""
 
 import os
 import socket
@@ -16,7 +16,7 @@ from cluster.launcher import node_environment
 
 
 def test_the_names_are_those_of_the_benchmarks() -> None:
-    """They stand in two places because this package must not import the other."""
+    """The names are in two places because this package must not import the other."""
     assert tuple(one.name for one in BENCHMARKS) == NAMES
 
 
@@ -54,7 +54,7 @@ def test_wrong_arguments_are_told(
 
 
 def test_the_command_becomes_the_benchmarks(tmp_path: Path) -> None:
-    """With its words and its exit code; here there is nobody to be measured."""
+    """With its arguments and its exit code; nothing is measured here."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = f"127.0.0.1:{closed.getsockname()[1]}"
     words = ["bench", "--only", "single", "--peer", f"other={address}"]

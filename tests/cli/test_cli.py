@@ -1,4 +1,4 @@
-"""The command line: what is wrong is told in one line, with an exit code that is not zero."""
+"""The command line: each error is reported in one line, with an exit code that is not zero."""
 
 import os
 from collections.abc import Iterator
@@ -110,7 +110,7 @@ LOOKS = (
 
 @pytest.fixture
 def another(tmp_path: Path) -> Iterator[Path]:
-    """Another cluster, which runs, and was started last."""
+    """Another cluster, which is running and was started last."""
     there = tmp_path / "another"
     there.mkdir()
     (there / "cluster.json").write_text("{}")
@@ -145,7 +145,7 @@ def test_what_changes_something_wants_its_cluster_named(
 def test_what_only_looks_says_whom_it_followed(
     line: str, another: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.run(line.split()) == 1  # for this one has no state yet
+    assert cli.run(line.split()) == 1  # this one has no state yet
     followed, failed = capsys.readouterr().err.splitlines()
     assert followed == f"evenkeel: the cluster of {another}, the one started last"
     assert "is only just starting" in failed

@@ -34,13 +34,13 @@ class Terminal:
     ) -> None:
         self.bootstrap = cluster.bootstrap
         self.said_besides = ""
-        """What the last command wrote on the standard error."""
+        """The last command's output on standard error."""
         self._where = ["--bootstrap", cluster.bootstrap]
         self._capsys = capsys
         self._monkeypatch = monkeypatch
 
     def run(self, line: str, *more: str, stdin: bytes = b"", fails: bool = False) -> str:
-        """What `evenkeel LINE` prints; of a failure, what it complains about."""
+        """The output of `evenkeel LINE`; if it fails, its error message."""
         with self._monkeypatch.context() as patch:
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
             code = cli.run([*line.split(), *more, *self._where])
@@ -54,7 +54,7 @@ class Terminal:
         return printed.err
 
     def eventually(self, line: str, pattern: str) -> None:
-        """What is printed matches, soon."""
+        """The output matches, soon."""
         deadline = time.monotonic() + STEP_S
         while not re.search(pattern, printed := self.run(line), re.DOTALL):
             assert time.monotonic() < deadline, printed
@@ -93,7 +93,7 @@ def test_the_life_of_a_topic(terminal: Terminal) -> None:
 
 
 def test_records_in_and_out(terminal: Terminal, topic: str) -> None:
-    """Lines with keys and headers; bytes that are no text come out in hexadecimal."""
+    """Lines with keys and headers; bytes that are not text are printed in hexadecimal."""
     said = terminal.run(
         f"topic produce {topic} --key-separator : --header kind=fruit --compression zstd",
         stdin=b"a:apple\nb:\xff\x00\na:p\xc3\xa4r",
@@ -140,7 +140,7 @@ def test_a_group_reads_on_and_is_set_back(terminal: Terminal, topic: str) -> Non
 
 
 def test_a_topic_made_anew_is_read_from_its_beginning(terminal: Terminal, topic: str) -> None:
-    """Not from where the group was in the one that had its name before."""
+    """Not from the group's position in the former topic of that name."""
     terminal.run(f"topic produce {topic} --partition 0", stdin=b"old\nold\n")
     assert len(terminal.lines(f"topic consume {topic} --group {topic}")) == 2
     terminal.run(f"topic delete {topic}")
@@ -156,7 +156,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning(terminal: Terminal, topic:
 def test_a_group_with_members_is_looked_at_and_left_alone(
     terminal: Terminal, cluster: SharedCluster, topic: str, protocol: str
 ) -> None:
-    """Also one that the broker shares out (KIP-848)."""
+    """Also one whose partitions the broker assigns (KIP-848)."""
     config = {"bootstrap.servers": cluster.bootstrap, "group.id": topic, "group.protocol": protocol}
     reader = ConfluentConsumer({**config, "client.id": "somebody-with-a-rather-long-name"})
     reader.subscribe([topic])
@@ -199,7 +199,7 @@ class Typed:
         return self.process.stdout.readline()
 
     def ends(self) -> tuple[int, str]:
-        """Its exit code, and what it complains about."""
+        """Its exit code, and its error output."""
         assert self.process.stderr is not None
         with self.process:
             complaint = self.process.stderr.read()

@@ -1,4 +1,4 @@
-"""`evenkeel completion`: the scripts, in the shells themselves."""
+"""`evenkeel completion`: the scripts, run by the shells themselves."""
 
 import os
 import pty
@@ -26,7 +26,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 def script(
     request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Path:
-    """What `evenkeel completion SHELL` prints, in a file."""
+    """The output of `evenkeel completion SHELL`, in a file."""
     assert cli.run(["completion", request.param]) == 0
     path = tmp_path / f"completion.{request.param}"
     path.write_text(capsys.readouterr().out)
@@ -66,7 +66,7 @@ def test_bash_offers_what_the_parser_knows(script: Path, tmp_path: Path) -> None
 
 
 def typed_into_bash(script: Path, keys: bytes, wanted: bytes) -> bytes:
-    """What a terminal shows after these keys; the tabulator is one."""
+    """What a terminal shows after these keys; one of them is the tabulator."""
     terminal, theirs = pty.openpty()
     env = {"PATH": os.environ["PATH"], "TERM": "dumb"}
     command = ["bash", "--norc", "--noprofile", "-i"]
@@ -92,14 +92,15 @@ def typed_into_bash(script: Path, keys: bytes, wanted: bytes) -> bytes:
 
 @pytest.mark.parametrize("script", ["bash"], indirect=True)
 def test_bash_completes_at_the_press_of_a_key(script: Path) -> None:
-    """In a terminal of its own, by readline: the words become whole."""
+    """In a terminal of its own, by readline: the words are completed."""
     shown = typed_into_bash(script, b"evenkeel top\tcre\torders --part\t", b"--partitions ")
     assert b"evenkeel topic create orders --partitions " in shown
 
 
 @pytest.mark.parametrize("script", ["zsh", "fish"], indirect=True)
 def test_other_shells_can_read_theirs(script: Path) -> None:
-    """Checked by the shell where it is installed; else, that it knows all the commands."""
+    """The shell checks it where it is installed; otherwise the test checks that it contains all the
+    commands."""
     text = script.read_text()
     for word in ("rolling-restart", "seek", "dry-run", "compression"):
         assert word in text

@@ -16,7 +16,7 @@ from tests.storage.log_maker import accept, promise, start, start_from, sync
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A node with five entries of one group and a promise of another; it has stopped."""
+    """A stopped node with five entries of one group and a promise of another."""
     disk = RealDisk(tmp_path / "node-1")
     wal, _ = start(disk)
     for slot in range(1, 6):
@@ -106,7 +106,7 @@ def test_what_is_no_nodes_directory(
 
 
 def test_checkpoints_and_cold_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """They are shown, counted, and damage in them is found; nothing is changed by looking."""
+    """They are shown and counted, and damage in them is found; nothing is changed."""
     directory = tmp_path / "node-1"
     disk = RealDisk(directory)
     wal, _, checkpoints, _ = start_from(disk)

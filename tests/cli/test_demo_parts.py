@@ -1,4 +1,4 @@
-"""The parts of the demonstration that need no cluster: gaps, views, and the verdict."""
+"""Parts of the demonstration that need no cluster: gaps, views, and the verdict."""
 
 import io
 from typing import Any

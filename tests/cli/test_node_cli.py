@@ -50,7 +50,7 @@ def test_the_list_fits_a_terminal() -> None:
 
 
 def test_the_printed_file_is_one_that_a_node_takes(tmp_path: Path) -> None:
-    """All but the names of its host, which nobody here knows."""
+    """It is complete except for the names of the host, which nobody here knows."""
     status = {"cluster_id": "prod", "groups_count": 48}
     path = tmp_path / "node.toml"
     text = node_cli.configuration(status, VIEW, 4, "b").replace("THIS-HOST", "bus-4.lan")
@@ -62,7 +62,7 @@ def test_the_printed_file_is_one_that_a_node_takes(tmp_path: Path) -> None:
 
 
 def test_progress_is_told_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what is to hold must hold for a moment: the planner thinks between two steps."""
+    """And a condition must hold for a moment: the planner thinks between two steps."""
     monkeypatch.setattr(node_cli, "QUIET_S", 0.2)
     monkeypatch.setattr(node_cli, "LOOK_EVERY_S", 0.05)
     views = [VIEW, VIEW, {**VIEW, "moves_left": 0, "misplaced": 0, "nodes": []}]
@@ -86,7 +86,7 @@ def test_progress_is_told_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def views(groups: Mapping[int, tuple[int, ...]], silent: Mapping[int, int]) -> dict[int, Any]:
-    """What each node says of its groups; `silent`: in which group a node does not vote."""
+    """Each node's report about its groups; `silent`: a group in which a node does not vote."""
     nodes = sorted({node for members in groups.values() for node in members})
     return {
         node: {
@@ -103,11 +103,11 @@ def views(groups: Mapping[int, tuple[int, ...]], silent: Mapping[int, int]) -> d
     ("groups", "silent", "down", "problem"),
     [
         ({0: (1, 2, 3)}, {}, (), ""),
-        ({0: (1, 2, 3)}, {}, (2,), ""),  # it is itself away: the two others vote
+        ({0: (1, 2, 3)}, {}, (2,), ""),  # it is away itself: the two others vote
         ({0: (1, 2, 3)}, {}, (3,), "only [1] would vote, and 2 others"),
         ({0: (1, 2, 3), 4: (1, 2, 3)}, {1: 4}, (), "Paxos group 4 would stand still for ever"),
         ({0: (1, 3), 5: (2,)}, {}, (), "node 2 alone has Paxos group 5"),
-        ({0: (1, 2)}, {}, (), ""),  # the other tells it all
+        ({0: (1, 2)}, {}, (), ""),  # the other one reports everything
         ({0: (1, 2)}, {}, (1,), "only none would vote, and 1 others"),
         ({0: (1, 3)}, {}, (), ""),
         ({0: (1, 2)}, {}, (1, 2), "no node answers"),
@@ -125,7 +125,7 @@ def test_a_directory_is_not_taken_away_that_the_others_cannot_do_without(
 
 
 def test_a_node_that_is_down_may_be_the_only_one_that_has_a_group() -> None:
-    """Nobody who answers is a member, but the registry knows the group (whole nodes, seed 673)."""
+    """No node that answers is a member, but the registry has the group (whole nodes, seed 673)."""
     told = views({0: (1, 2, 3)}, {})
     del told[2]
     assert not what_would_be_lost(2, told)

@@ -1,4 +1,4 @@
-"""`evenkeel data usage` of a running cluster: fits a terminal, adds up, and says what is wrong."""
+"""`evenkeel data usage` of a running cluster: it fits a terminal, adds up, and reports problems."""
 
 import json
 from typing import Any
@@ -84,7 +84,7 @@ def test_what_is_said(uses: list[NodeUse], words: str, not_said: str) -> None:
 
 
 def test_numbers_that_are_not_known_are_null() -> None:
-    """And an infinite time is none: JSON has no word for it."""
+    """And so is an infinite time: JSON has no value for it."""
     early, calm = node(1, topic("t", 1_000, None), known=False), node(2)
     told = json.loads(json.dumps(to_json([early, calm, NodeUse(3, None, "killed")])))
     assert told[0]["predicted_bytes"] is told[0]["fits"] is told[0]["full_in_s"] is None

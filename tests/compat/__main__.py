@@ -40,7 +40,7 @@ CLIENTS: Final[Mapping[str, Callable[[str], Client]]] = {
     "kcat": Kcat,
 }
 GROUPS_ONLY: Final = "confluent-consumer"
-"""Differs from the plain one in nothing but the features whose name begins with "group"."""
+"""It differs from the plain one only in features whose name begins with "group"."""
 
 
 class Verdict(StrEnum):

@@ -1,4 +1,4 @@
-"""aiokafka: its event loop runs in a thread of its own, so that the stories need not know of it."""
+"""aiokafka: its event loop runs in a thread of its own, so the stories do not depend on it."""
 
 import asyncio
 import threading
@@ -17,7 +17,7 @@ from tests.compat.model import Got, Lacking, Message, RefusedError, got_of_recor
 T = TypeVar("T")
 WAIT_S = 20.0
 MEMBERS_AT = 5
-"""In a described group, in every version of the answer."""
+"""The position in a described group, in every version of the answer."""
 
 
 class _Loop:
@@ -132,7 +132,7 @@ class Aiokafka:
     # -- administration ----------------------------------------------------------------------------
 
     def _admin(self, work: Any) -> Any:
-        """Run `work(admin)` with a client that lives as long."""
+        """Run `work(admin)` with a client that lives exactly as long."""
 
         async def run() -> Any:
             admin = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)

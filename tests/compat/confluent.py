@@ -1,4 +1,4 @@
-"""confluent-kafka: librdkafka under Python, by either of its group protocols."""
+"""confluent-kafka: librdkafka under Python, with either of its group protocols."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""The stories every client library is put through; a failed assertion is a cell of the matrix."""
+"""The stories for every client library; a failed assertion is a cell of the matrix."""
 
 import threading
 import time
@@ -40,7 +40,7 @@ def values(got: Sequence[Got]) -> list[bytes]:
 
 
 def take(consumer: Consumer, count: int) -> list[Got]:
-    """The next `count` messages, and nothing after them for a moment."""
+    """The next `count` messages, and none after them for a moment."""
     got: list[Got] = []
     deadline = time.monotonic() + PATIENCE_S
     while len(got) < count and time.monotonic() < deadline:
@@ -59,7 +59,7 @@ def read(story: Story, topic: str, count: int, **options: str) -> list[Got]:
 
 
 def round_trip(story: Story, messages: Sequence[Message], **options: object) -> list[Got]:
-    """What was sent comes back, in order, with offsets from 0 on."""
+    """Sent messages come back, in order, with offsets from 0 on."""
     topic = story.topic()
     if options.get("acks") == "0":
         wait_until_known(story.bootstrap, topic)  # nobody would tell the producer to come again
@@ -125,7 +125,7 @@ def log_append_time(story: Story) -> None:
 
 
 def transactions_refused(story: Story) -> None:
-    """At once and in words: a client must not wait for its timeout."""
+    """At once and with a reason: a client must not wait for its timeout."""
     topic = story.topic()
     begun = time.monotonic()
     with pytest.raises(RefusedError, match=r"."):
@@ -218,7 +218,8 @@ def pattern(story: Story) -> None:
 
 
 def static_member(story: Story) -> None:
-    """It leaves and comes back under its name within its session: the same partitions, at once."""
+    """It leaves and returns under its name within its session timeout: it gets the same partitions
+    at once."""
     topic = story.topic(partitions=3)
     for partition in range(3):
         story.client.produce(topic, numbered(10, partition=partition))
@@ -261,7 +262,7 @@ class _Worker:
 
 
 def _settled(workers: Sequence[_Worker], partitions: int) -> None:
-    """Every partition has exactly one owner, and everybody a share."""
+    """Every partition has exactly one owner, and every member a share."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         for worker in workers:
@@ -314,7 +315,7 @@ def one_to_five_members(story: Story) -> None:
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    """A client asks any node, and another than the one it changed something by may be behind."""
+    """A client asks any node, and that node may be behind the one that made the change."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         with suppress(LookupError):

@@ -196,7 +196,7 @@ class KafkaPython:
 
 
 def _value_in(found: Any, name: str) -> str:
-    """The value of a setting, wherever in the answer it is."""
+    """The value of a setting, wherever it is in the answer."""
     if isinstance(found, dict):
         if name in found:
             one = found[name]

@@ -1,6 +1,6 @@
-"""kcat, the command of Debian (librdkafka 2.0): it produces, consumes and asks for offsets.
+"""kcat, Debian's command (librdkafka 2.0): it produces, consumes and asks for offsets.
 
-Topics are made by confluent-kafka, for kcat cannot.
+confluent-kafka creates the topics, because kcat cannot.
 """
 
 import json
@@ -90,7 +90,7 @@ class Kcat:
 
     def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
         self._maker.create_topic(topic, partitions, configs)
-        wait_until_known(self._bootstrap, topic)  # kcat ends on a node that has not heard of it
+        wait_until_known(self._bootstrap, topic)  # kcat ends if its node has not heard of it
 
     def topics(self) -> dict[str, int]:
         found = json.loads(self._run("-L", "-J"))
@@ -105,7 +105,7 @@ class Kcat:
         return "not told", len(found["brokers"])
 
     def __getattr__(self, name: str) -> Any:
-        """The administration that kcat has no words for."""
+        """Administration, which kcat has no commands for."""
         raise Lacking
 
 
@@ -127,7 +127,7 @@ class KcatConsumer:
 
     def _begin(self, start: str | None) -> None:
         where = [] if start is None else ["-o", start]
-        # -G takes all that follows for names of topics.
+        # -G takes everything after it for names of topics.
         command = ["kcat", "-b", self._kcat._bootstrap, "-J", "-u", *where, *self._arguments]
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -1,7 +1,7 @@
-"""What a client library must be able to do for the stories in `features`, whatever its style.
+"""What the stories in `features` need of a client library, whatever its style.
 
-An adapter has no logic of its own: a method is what a user of that library would write. One that a
-library has no call for raises Lacking, which the matrix shows as such and does not count.
+An adapter has no logic of its own: a method is what a user of that library would write. If a
+library has no call for it, the method raises Lacking; the matrix shows that, and does not count it.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ class Lacking(Exception):
 
 
 class RefusedError(Exception):
-    """The broker refused, and the library said so; the message is the library's."""
+    """The broker refused, and the library reported it; the message is the library's."""
 
 
 @attrs.frozen
@@ -41,7 +41,7 @@ LOG_APPEND_TIME = 1
 
 
 def got_of_record(one: Any) -> Got:
-    """A ConsumerRecord, which kafka-python and aiokafka have in common."""
+    """A ConsumerRecord, which kafka-python and aiokafka share."""
     message = Message(one.value, one.key, tuple(one.headers), one.timestamp, one.partition)
     return Got(message, one.offset, one.timestamp_type == LOG_APPEND_TIME)
 
@@ -56,7 +56,7 @@ class Member(Protocol):
     def close(self) -> None: ...
 
     def left(self) -> list[Got]:
-        """After `close`: what was consumed, and committed, after the last `poll`."""
+        """After `close`: what was consumed and committed after the last `poll`."""
 
 
 class Consumer(Protocol):
@@ -110,7 +110,7 @@ class Client(Protocol):
     def member(
         self, group: str, topic: str, *, pattern: bool = False, instance: str | None = None
     ) -> Member:
-        """From the committed offset, else from the beginning; commits by itself when it closes."""
+        """From the committed offset, else from the beginning; commits when it is closed."""
 
     # -- administration ----------------------------------------------------------------------------
 

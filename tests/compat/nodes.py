@@ -1,4 +1,4 @@
-"""What a story has to know of single nodes, whichever client it is about."""
+"""What a story has to know about single nodes, whichever client it uses."""
 
 import time
 
@@ -8,9 +8,9 @@ WAIT_S = 20.0
 
 
 def wait_until_known(bootstrap: str, topic: str) -> None:
-    """Until every node has heard of the topic: it is made on one, and the others follow.
+    """Until every node has heard of the topic: one creates it, and the others follow.
 
-    For who does not ask again: acks=0 has no error to answer to, and kcat ends on it.
+    For clients that do not ask again: acks=0 gets no errors, and kcat ends on one.
     """
     deadline = time.monotonic() + WAIT_S
     for node in bootstrap.split(","):
@@ -20,5 +20,5 @@ def wait_until_known(bootstrap: str, topic: str) -> None:
 
 
 def _topics_of(node: str) -> set[str]:
-    """A client that is new knows no other node to ask than this one."""
+    """A new client knows no node but this one."""
     return set(AdminClient({"bootstrap.servers": node}).list_topics(timeout=WAIT_S).topics)

@@ -1,4 +1,4 @@
-"""What Grafana puts in the place of the variables of an expression."""
+"""Replaces the variables of an expression as Grafana does."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
-"""Prometheus's own tools, where they are installed; tests that need them say where they are not."""
+"""Prometheus's own tools where they are installed; tests that need them skip where they are not,
+and say so."""
 
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ needs_prometheus = pytest.mark.skipif(
 
 
 def promtool(*arguments: str | Path) -> str:
-    """What it says; it must be content."""
+    """Its output; it must succeed."""
     command = ["promtool", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr

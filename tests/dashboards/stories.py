@@ -1,7 +1,7 @@
-"""For every alert a short story in which it fires, and beside it what must not make it fire.
+"""For every alert a short story in which it fires, beside series that must not make it fire.
 
-A story is a table of series, one value every STEP_S. All of them but the one that is wrong are a
-healthy neighbour, a value just on the right side, or a wrong that somebody else tells of already.
+A story is a table of series, one value every STEP_S. All but the wrong one are a healthy neighbour,
+a value just on the right side, or a problem for which another alert fires.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,10 +30,10 @@ class Story:
     alert: str
     series: Mapping[str, str]
     fires: str
-    """When it must fire, and with these labels only (beside its own name and severity)."""
+    """When it must fire, with exactly these labels (beside its own name and severity)."""
     labels: Mapping[str, str]
     quiet: Sequence[str]
-    """When it must not: it is not wrong yet, or not for long enough, or not any more."""
+    """When it must not fire: not wrong yet, not for long enough, or not any more."""
 
 
 def of_node(alert: str, metric: str, wrong: float, right: float, fires: str, quiet: str) -> Story:
@@ -405,7 +405,7 @@ def requests(node: int, errors_per_minute: float) -> Mapping[str, str]:
 
 
 def reading(consumer_group: str, lag: str, committed: str) -> Mapping[str, str]:
-    """Told by node 1, and from minute 20 on by node 2: its coordinator has moved."""
+    """Reported by node 1, and from minute 20 on by node 2: its coordinator has moved."""
     labels = f'cluster="c",consumer_group="{consumer_group}",topic="t"'
     found = {}
     for name, values in (("lag", lag), ("committed", committed)):

@@ -1,4 +1,4 @@
-"""What is committed is what the descriptions say, and means something to Grafana and to a reader.
+"""The committed files agree with their descriptions, and make sense to Grafana and to a reader.
 
 Nothing here needs Prometheus or Grafana: those tests are in test_rules.py and test_scraping.py.
 """
@@ -47,7 +47,7 @@ def as_json() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_what_is_committed_is_up_to_date() -> None:
-    """Else: make dashboards."""
+    """If not: make dashboards."""
     there = {
         path.relative_to(dashboards.HERE)
         for folder in ("grafana", "prometheus")
@@ -63,7 +63,7 @@ def test_what_is_committed_is_up_to_date() -> None:
 
 
 def exported(name: str, known: set[str]) -> bool:
-    """Whether a node shows this series: a metric, a counter, or a part of a histogram."""
+    """Whether a node exports this series: a metric, a counter, or a part of a histogram."""
     ends = ("", "_total", "_bucket", "_sum", "_count")
     return any(name.removesuffix(end) in known for end in ends)
 
@@ -165,7 +165,7 @@ def test_panels_have_ids_and_do_not_overlap() -> None:
 
 
 def test_rows_are_filled() -> None:
-    """No holes: panels of one line have one height, and their widths come to the whole."""
+    """No holes: panels of one line have one height, and their widths fill it."""
     for name, board in as_json():
         lines: dict[int, list[dict[str, int]]] = {}
         for panel in board["panels"]:
@@ -209,7 +209,7 @@ def test_every_alert_has_its_page_and_every_page_its_alert() -> None:
 
 @pytest.mark.parametrize("alert", ALL_ALERTS, ids=lambda alert: alert.name)
 def test_a_page_is_of_its_alert(alert: Any) -> None:
-    """The expression on it is the one that fires, and it says what to do."""
+    """Its expression is the one that fires, and it says what to do."""
     text = (ROOT / alert.page).read_text()
     assert text.startswith(f"# {alert.name}\n")
     lasts = "at once" if alert.lasts == "0s" else f"after {alert.lasts}"
@@ -221,7 +221,7 @@ def test_a_page_is_of_its_alert(alert: Any) -> None:
 
 
 def test_alerts_name_their_pages() -> None:
-    """What reaches a person at night has a link."""
+    """A message that reaches somebody at night has a link."""
     text = (dashboards.HERE / "prometheus" / "alerts.yml").read_text()
     assert re.findall(r"^ +runbook_url: (.*)$", text, re.MULTILINE) == [
         alert.page for alert in ALL_ALERTS
@@ -229,7 +229,7 @@ def test_alerts_name_their_pages() -> None:
 
 
 def test_what_is_compared_is_the_whole_value() -> None:
-    """A comparison binds more closely than `or`: without parentheses only the last part of a value
+    """A comparison binds more closely than `or`. Without parentheses only the last part of a value
     would be compared, and the rest would always fire."""
     for alert in ALL_ALERTS:
         inner, outside = alert.value, ""

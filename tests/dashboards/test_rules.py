@@ -1,4 +1,4 @@
-"""The rules, judged by Prometheus's own tools: every alert fires when it should, and only then."""
+"""Prometheus's own tools judge the rules: every alert fires when it should, and only then."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def test_every_alert_has_a_story() -> None:
 
 
 def judged(story: Story, alert: Alert) -> dict[str, object]:
-    """The story as promtool reads it: what ALERTS must be at each of its times."""
+    """The story as promtool reads it: the expected ALERTS at each of its times."""
     expr = f'ALERTS{{alertname="{alert.name}",alertstate="firing"}}'
     labels = {
         "alertname": alert.name,
@@ -50,8 +50,8 @@ def judged(story: Story, alert: Alert) -> dict[str, object]:
 
 
 def write_story(folder: Path, story: Story) -> Path:
-    """A file for promtool, with the one alert and the recording rules it needs: all rules at all
-    times of all stories take a minute. (JSON is YAML.)"""
+    """A file for promtool, with only the one alert and the recording rules it needs: all rules at
+    all times of all stories take a minute. (JSON is YAML.)"""
     alert = BY_NAME[story.alert]
     needed = [rule for rule in RECORDINGS if rule.name in alert.expr]
     folder.mkdir(exist_ok=True)
@@ -76,7 +76,7 @@ def test_alerts_fire_when_they_should_and_not_otherwise(tmp_path: Path) -> None:
 
 @needs_prometheus
 def test_a_story_that_is_wrong_is_noticed(tmp_path: Path) -> None:
-    """Else the test above could not fail."""
+    """Otherwise the test above could not fail."""
     right = next(story for story in STORIES if story.alert == "EvenkeelNodeDown")
     for wrong in (
         attrs.evolve(right, fires="4m"),

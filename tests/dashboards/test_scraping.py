@@ -1,7 +1,7 @@
-"""A real Prometheus scrapes a real cluster with real clients: all that is asked has an answer.
+"""A real Prometheus scrapes a real cluster with real clients: every query has an answer.
 
-What must have a value, and within a minute: every expression of every panel, every recording rule,
-and the value of every alert (what it is compared with is left out: here nothing is wrong).
+These must have a value within a minute: every expression of every panel, every recording rule, and
+the value of every alert (without its comparison: here nothing is wrong).
 """
 
 import os
@@ -40,7 +40,7 @@ SOON = (
     "storage.checkpoint_records=1000",
     "balancer.load_interval_ms=1000",
 )
-"""What is seldom done by default, so that there are values of it."""
+"""Rare by default; made frequent so that there are values of it."""
 MOVE_EVERY_S = 1.5
 READERS = "readers"
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def ask(address: Address, path: str, **parameters: str) -> Any:
-    """What Prometheus answers, without its envelope."""
+    """Prometheus's answer without its envelope."""
     query = f"?{urlencode(parameters)}" if parameters else ""
     return health.call(address, "GET", f"/api/v1/{path}{query}")["data"]
 
@@ -60,12 +60,12 @@ def values(address: Address, expr: str) -> list[float]:
 
 
 def has_value(address: Address, expr: str) -> bool:
-    """NaN is what a ratio of nothing to nothing is: no answer to a reader."""
+    """NaN is a ratio of nothing to nothing: no answer for a reader."""
     return any(not isnan(value) for value in values(address, expr))
 
 
 def expressions(cluster_id: str) -> dict[str, str]:
-    """By where it is asked."""
+    """By the place of the query."""
     chosen = {**EVERYTHING, "cluster": cluster_id}
     found = {
         f"{board.title} / {panel.title} / {number}": filled(query.expr, chosen)
@@ -83,7 +83,7 @@ def expressions(cluster_id: str) -> dict[str, str]:
 
 @pytest.fixture
 def every_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The configuration as it is shipped, but for how often it looks."""
+    """The shipped configuration, but with a shorter scrape interval."""
     folder = tmp_path / "every-second"
     folder.mkdir()
     for file in prometheus.FILES.glob("*.yml"):
@@ -92,7 +92,7 @@ def every_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read(bootstrap: str, stop: threading.Event) -> None:
-    """A consumer group of one, which commits as it goes."""
+    """A consumer group with one member, which commits as it goes."""
     settings = {
         "group.id": READERS,
         "auto.offset.reset": "earliest",
@@ -106,7 +106,7 @@ def read(bootstrap: str, stop: threading.Event) -> None:
 
 
 async def move_around(cluster: Launcher) -> None:
-    """Masters move all the time, as they do after failures."""
+    """Masters move all the time, as after failures."""
     http = cluster.spec.nodes[0].http
     everywhere: dict[str, object] = {"even": True}
     while True:
@@ -132,7 +132,7 @@ async def used(cluster: Launcher) -> AsyncIterator[None]:
 
 
 async def until(what: str, missing: Callable[[], Sequence[str]]) -> None:
-    """`missing` is called in a thread until nothing is."""
+    """`missing` is called in a thread until it returns nothing."""
     found: Sequence[str] = ["nobody has looked"]
     with trio.move_on_after(STEP_S):
         while found:
@@ -142,7 +142,7 @@ async def until(what: str, missing: Callable[[], Sequence[str]]) -> None:
     pytest.fail(f"not within {STEP_S} s: {what}; missing:\n" + "\n".join(found))
 
 
-# -- what must hold -------------------------------------------------------------------------------
+# -- the tests ------------------------------------------------------------------------------------
 
 
 @pytest.mark.cluster
@@ -151,7 +151,7 @@ async def until(what: str, missing: Callable[[], Sequence[str]]) -> None:
 async def test_every_expression_has_a_value(tmp_path: Path) -> None:
     """And no alert fires that should not, and nodes that come and go are noticed.
 
-    Prometheus is started first: it takes five seconds to look at a new list of targets.
+    Prometheus is started first: it takes five seconds to read a new list of targets.
     """
     said: list[str] = []
     spec, _ = plan(tmp_path / "data", node_count=3, groups=GROUPS, fixed_ports=False)
@@ -198,7 +198,8 @@ def firing(address: Address, selector: str) -> list[dict[str, str]]:
 
 
 async def check_going(cluster: Launcher, address: Address) -> None:
-    """One node dies, another one is let go: the first is missed, the second is not asked again."""
+    """One node dies, another one is removed: the first is missed, the second is no longer
+    scraped."""
     await cluster.kill(3)
     await cluster.kill(4)
     await cluster.forget(4)
@@ -281,7 +282,7 @@ async def test_a_prometheus_that_does_not_start_says_why(tmp_path: Path) -> None
 
 
 async def test_the_end_of_prometheus_is_reported_and_no_more(tmp_path: Path) -> None:
-    """A stand-in that is ready once, and then ends: the real one does not do that when asked."""
+    """A substitute that is ready once and then ends: the real one does not do that on request."""
     spec, _ = plan(tmp_path / "data", node_count=1, fixed_ports=False)
     save(spec, [], {})
     program = tmp_path / "prometheus"

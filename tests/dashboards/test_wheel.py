@@ -1,4 +1,4 @@
-"""The product's wheel has what `evenkeel up --prometheus` needs, and dashboards to import."""
+"""The product's wheel contains what `evenkeel up --prometheus` needs, and dashboards to import."""
 
 import subprocess
 import sys

@@ -49,7 +49,7 @@ class Row:
 
 
 def fuzz(target: Target, seed: int, *, seconds: float, executions: int) -> tuple[Row, Campaign]:
-    """One campaign; it goes on after a finding, and tells each kind of finding once."""
+    """One campaign; it continues after a finding, and reports each kind of finding once."""
     campaign = Campaign(target, seed, corpus.kept(target.name))
     told: set[str] = set()
     rss_kib = peak_rss_kib()
@@ -98,7 +98,7 @@ def _pieces_taken_out(data: bytes) -> Iterator[bytes]:
 
 
 def shrunk(target: Target, finding: Finding) -> Finding:
-    """The same kind of finding from fewer bytes, as far as taking pieces out leads."""
+    """The same kind of finding from fewer bytes, as far as removing pieces leads."""
     kind = type(finding.__cause__)
     tries = 0
     smaller = True
@@ -143,7 +143,7 @@ def replay(target: Target, text: str) -> int:
 
 
 def guided(targets: Sequence[Target], seed: int, seconds: float) -> int:
-    """Each target in a process of its own, under atheris; what it finds goes to build/fuzz/."""
+    """Each target under atheris in a process of its own; findings go to build/fuzz/."""
     if importlib.util.find_spec("atheris") is None:
         print("skipped: atheris is not installed (pip install atheris); nothing else needs it")
         return 0

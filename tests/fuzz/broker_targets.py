@@ -1,8 +1,8 @@
 """The broker as a target: a client's byte stream, framed, decoded, handled and answered.
 
 An input is a stream of frames. Each runs against a cluster of its own (tests/broker/world.py: the
-real registry, state machines and handlers over a fake log), so that a finding replays from its
-bytes alone. Every frame is answered or costs the connection, once; every answer is well-formed; no
+real registry, state machines and handlers over a fake log), so a finding replays from its bytes
+alone. Every frame is answered once, or costs the connection; every answer is well-formed; no
 handler fails; and afterwards the next client is served.
 """
 
@@ -26,7 +26,7 @@ from wire.messages.metadata import MetadataRequest
 from wire.messages.topics import CreatableTopic, CreateTopicsRequest
 
 PATIENCE_MS: Final = 70_000
-"""Longer than any wait a client can ask for, members of consumer groups excepted."""
+"""Longer than any wait a client can ask for, except in consumer groups."""
 FRAMES_MAX: Final = 12
 FETCH_BYTES_MAX: Final = 16 << 20
 """The default of a node's configuration."""
@@ -34,7 +34,7 @@ _ELSEWHERE: Final = 2
 
 
 def frames_of(stream: bytes) -> list[bytes]:
-    """Cut a stream as far as it can be cut; the rest is the last frame."""
+    """Split a stream into frames as far as possible; the rest is the last frame."""
     frames, at = [], 0
     while at + 4 <= len(stream):
         size = int.from_bytes(stream[at : at + 4], "big")
@@ -58,7 +58,7 @@ class Broker(Target):
             yield Sample(stream_of(frames))
 
     def mutate(self, sample: Sample, dice: Random, pool: Sequence[Sample]) -> bytes:
-        """Frames are mutated, added from other streams, sent twice, dropped, put in other order."""
+        """Frames are mutated, added from other streams, sent twice, dropped, or reordered."""
         if dice.random() < 0.1:
             return havoc(sample.data, dice, pool)
         frames = frames_of(sample.data) or [b""]
@@ -92,7 +92,7 @@ class Broker(Target):
 
 
 class Victim:
-    """A one-node cluster with a topic of two partitions, and everything it was asked."""
+    """A one-node cluster with a topic of two partitions, and a record of its requests."""
 
     def __init__(self) -> None:
         self.world = World(nodes=1, groups=2, fetch_bytes_max=FETCH_BYTES_MAX)
@@ -104,7 +104,7 @@ class Victim:
         self.features: set[str] = set()
 
     def receive(self, data: bytes) -> None:
-        """As a connection does: until the stream ends, or a frame costs it."""
+        """As a connection does: until the stream ends, or a frame costs the connection."""
         assembler = FrameAssembler(CLIENT_LIMITS)
         at = 0
         while at < len(data):
@@ -135,13 +135,13 @@ class Victim:
             self.node.broker.delayed_fetches.appended(machine.take_grown())
 
     def answer(self, which: int) -> Any:
-        """The response to the frame number `which`."""
+        """The response to frame number `which`."""
         key, version, reply = self.asked[which]
         assert reply.frame is not None, f"closed: {reply.closed}"
         return decode_response(key, version, memoryview(reply.frame)[4:])
 
     def finish(self) -> None:
-        """What is under way comes to its end, round by round (portions), and what is aside."""
+        """Finish what is under way, round by round (portions), and in the background."""
         cluster, aside = self.world.cluster, self.node.background
         while True:
             cluster.timers.fire()
@@ -151,7 +151,8 @@ class Victim:
             aside.do_one()
 
     def check(self) -> None:
-        """All is answered in the end, no handler has failed, and the next client is served."""
+        """Everything is answered in the end, no handler has failed, and the next client is
+        served."""
         world, node = self.world, self.node
         self.finish()
         world.advance(PATIENCE_MS, step_ms=5_000)
@@ -189,7 +190,7 @@ class Victim:
 
 
 def _error_codes(value: Any) -> Iterator[int]:
-    """All error codes of a response, however deep. Any: it looks into every message."""
+    """All error codes of a response, at any depth. Any: it looks into every message."""
     if isinstance(value, list):
         for item in value:
             yield from _error_codes(item)

@@ -1,4 +1,4 @@
-"""What an operator writes: the configuration file, the environment, flags, HTTP requests."""
+"""An operator's input: the configuration file, the environment, flags, HTTP requests."""
 
 import io
 import json
@@ -44,7 +44,7 @@ _VALUES: Final = (
 
 
 def _check(config: Config) -> None:
-    """What was read is described so that it is read again."""
+    """A configuration that was read is printed so that reading it again gives the same."""
     again = load(_file(config.describe().encode()), {})
     assert again == config, "describe() is not what was loaded"
 
@@ -73,7 +73,7 @@ def _problems(error: ConfigError) -> set[str]:
 
 
 def _gist(text: str) -> str:
-    """The first words of what is said behind the name of the place; names vary without end."""
+    """The first words after the name of the place; names vary without end."""
     said = text.rpartition(": ")[2] or text
     return " ".join(word for word in said.split() if word.isalpha())[:24]
 
@@ -122,7 +122,7 @@ class ConfigFile(Target):
 
 
 class ConfigEnvironment(Target):
-    """NAME=value lines of an environment, and `--set` lines; bytes as the system hands them on."""
+    """NAME=value lines of an environment, and `--set` lines; bytes as the system passes them."""
 
     name: ClassVar = "config-environment"
     cpu_ms_max: ClassVar = 1_000
@@ -162,7 +162,7 @@ class ConfigEnvironment(Target):
 
 
 class _Stream:
-    """A connection that has sent everything at once and then its end."""
+    """A connection that has sent everything at once, and then its end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -180,7 +180,8 @@ class _Stream:
 
 
 class Http(Target):
-    """A connection to the administration port: whatever it sends, only it is answered or dropped.
+    """A connection to the administration port: whatever it sends, it is answered or dropped, and
+    nothing else happens.
 
     The routes are the real ones, on the registry's master among three nodes in simulated time.
     """
@@ -191,7 +192,7 @@ class Http(Target):
         self._cluster: Cluster | None = None
 
     def _office(self) -> tuple[Cluster, Office]:
-        """Made when it is first needed, and kept: what one input has set, the next one finds."""
+        """Made when first needed, and kept: later inputs find the changes of earlier ones."""
         if self._cluster is None:
             self._cluster = cluster = Cluster()
             cluster.until(cluster.is_placed)
@@ -220,7 +221,7 @@ class Http(Target):
             yield Sample(_post(path, json.dumps(body)))
 
     def mutate(self, sample: Sample, dice: Random, pool: Sequence[Sample]) -> bytes:
-        """Values in the body are replaced, and the length told right; or any bytes anywhere."""
+        """Values in the body are replaced, with the right length; or any bytes anywhere."""
         head, _, body = sample.data.partition(b"\r\n\r\n")
         if not head.startswith(b"POST /admin/") or dice.random() < 0.4:
             return havoc(sample.data, dice, pool)

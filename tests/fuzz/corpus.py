@@ -1,8 +1,8 @@
-"""The kept inputs: text, small, one line an input in hexadecimal, so that changes can be reviewed.
+"""The kept inputs: text, small, one hexadecimal line per input, so that changes can be reviewed.
 
 For each target `corpus/<target>/found.hex` holds inputs that reached something no sample reaches;
-`make fuzz ARGS=--keep` writes it anew, from the smallest inputs up. `bugs.hex` is written by hand:
-inputs that were findings once, each under a line that says of what.
+`make fuzz ARGS=--keep` writes it anew, smallest inputs first. `bugs.hex` is written by hand: inputs
+that were findings once, each under a line that names the bug.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,7 +33,7 @@ def kept(target: str) -> list[bytes]:
 
 
 def _chosen(target: Target, known: Iterable[str], inputs: Iterable[bytes]) -> Iterator[bytes]:
-    """The smallest inputs that together show every feature that is not known, within bounds."""
+    """The smallest inputs that together show every new feature, within bounds."""
     seen = set(known)
     left = TARGET_KEPT_BYTES_MAX
     for data in sorted(set(inputs), key=lambda one: (len(one), one)):
@@ -48,7 +48,8 @@ def _chosen(target: Target, known: Iterable[str], inputs: Iterable[bytes]) -> It
 
 
 def keep(target: Target, samples: Iterable[bytes], inputs: Iterable[bytes]) -> int:
-    """Write found.hex anew from what was kept and what was found; how many inputs it has."""
+    """Write found.hex anew from what was kept and what was found; returns the number of its
+    inputs."""
     known: set[str] = set()
     for data in [*samples, *read(CORPUS / target.name / BUGS)]:
         known |= execute(target, data)

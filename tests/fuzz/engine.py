@@ -1,14 +1,14 @@
 """The fuzzing engine: what a target is, what a finding is, and the loop that looks for findings.
 
-Theory of operation. A target says which errors it declares and runs one input; it returns the
-*features* of what happened (which error, in which field; which answer, with which codes). An input
-with a feature never seen before is kept and mutated further: a poor man's coverage, blind to
-branches but free, deterministic, and sharp here, because our decoders say where they failed. Where
-atheris is installed, guided.py drives the same targets by branch coverage instead.
+Theory of operation. A target declares its errors and runs one input; it returns the *features* of
+what happened (which error, in which field; which answer, with which codes). An input with a new
+feature is kept and mutated further: a poor man's coverage, blind to branches, but free,
+deterministic, and precise here, because our decoders say where they failed. Where atheris is
+installed, guided.py drives the same targets by branch coverage instead.
 
-Three things are findings: any error that is not declared (a failed assertion of the target, say
-about a round trip, included), more than CPU_MS_MAX of processor time, more than MEMORY_BYTES_MAX of
-memory. A finding prints the seed and the input's bytes, and how to run it again.
+Three things are findings: any undeclared error (including a failed assertion of the target, say
+about a round trip), more than CPU_MS_MAX of CPU time, more than MEMORY_BYTES_MAX of memory. A
+finding prints the seed, the input's bytes, and how to run it again.
 """
 
 import gc
@@ -34,7 +34,7 @@ MEMORY_BYTES_MAX: Final = 64 << 20
 HANG_CPU_S: Final = 5
 """An input that takes this long is given up: it may never end."""
 RSS_STEP_KIB: Final = 2 << 10
-"""A peak that rises by this much is looked at with tracemalloc."""
+"""A peak that rises by this much is examined with tracemalloc."""
 POOL_MAX: Final = 4_000
 FEATURE_CHARS_MAX: Final = 120
 
@@ -43,7 +43,7 @@ _QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"|«[^»]*»")
 
 
 class Target(ABC):
-    """One decoder under fire. `run` may raise `declared` errors; anything else is a finding."""
+    """One decoder under test. `run` may raise `declared` errors; anything else is a finding."""
 
     name: ClassVar[str]
     declared: ClassVar[tuple[type[Exception], ...]] = ()
@@ -55,18 +55,18 @@ class Target(ABC):
 
     @abstractmethod
     def run(self, data: bytes) -> Iterable[str]:
-        """Run one input; the features of what happened."""
+        """Run one input; returns the features of what happened."""
 
     def mutate(self, sample: Sample, dice: Random, pool: Sequence[Sample]) -> bytes:
         return mutated(sample, dice, pool)
 
     def marked(self, data: bytes) -> Sample:
-        """A kept input with its marks, where they can be found again."""
+        """A kept input with its marks, as far as they can be found again."""
         return Sample(data)
 
 
 class Finding(AssertionError):
-    """An input that must not do what it does."""
+    """An input that breaks a limit or a rule."""
 
     def __init__(self, target: str, data: bytes, what: str) -> None:
         self.target, self.data, self.what = target, data, what
@@ -74,11 +74,11 @@ class Finding(AssertionError):
 
 
 class _HangError(BaseException):
-    """Raised from the alarm, through whatever an input is stuck in."""
+    """Raised by the alarm, wherever an input is stuck."""
 
 
 def feature_of(error: Exception) -> str:
-    """An error's class and words, without what varies from input to input."""
+    """An error's class and message, without what varies from input to input."""
     words = _QUOTED.sub("Q", _NUMBERS.sub("N", str(error)))
     return f"{type(error).__name__}: {words}"[:FEATURE_CHARS_MAX]
 
@@ -96,7 +96,7 @@ def _run(target: Target, data: bytes) -> frozenset[str]:
 
 @contextmanager
 def _alarm() -> Iterator[None]:
-    """After HANG_CPU_S of processor time the run is given up."""
+    """After HANG_CPU_S of CPU time the run is given up."""
     before = signal.signal(signal.SIGVTALRM, _give_up)
     signal.setitimer(signal.ITIMER_VIRTUAL, HANG_CPU_S)
     try:
@@ -117,7 +117,7 @@ def memory_of(target: Target, data: bytes) -> int:
 
 
 def cpu_ms_of(target: Target, data: bytes) -> float:
-    """Processor time of one run, collector excluded: garbage is charged to whoever comes next."""
+    """CPU time of one run without garbage collection, which would be charged to the next one."""
     gc.disable()
     try:
         began = time.thread_time_ns()
@@ -180,7 +180,7 @@ class Campaign:
     worst: Slowest = attrs.Factory(Slowest)
     seen: set[str] = attrs.Factory(set)
     found: dict[str, bytes] = attrs.Factory(dict)
-    """Which input first had each feature that no sample and no kept input has."""
+    """For each feature that no sample and no kept input has: the first input that had it."""
     _dice: Random = attrs.field(init=False)
     _pool: list[Sample] = attrs.Factory(list)
     _rss_kib: int = 0
@@ -189,7 +189,7 @@ class Campaign:
         self._dice = self.fresh_dice()
 
     def fresh_dice(self) -> Random:
-        """The dice of the campaign as they were in the beginning."""
+        """The dice of the campaign in their first state."""
         return Random(f"{self.seed} {self.target.name}")
 
     def begin(self) -> None:
@@ -203,7 +203,7 @@ class Campaign:
         self._rss_kib = peak_rss_kib()
 
     def _execute(self, data: bytes) -> frozenset[str]:
-        """Run it; the features that are new."""
+        """Run it; returns the new features."""
         self.executions += 1
         new = execute(self.target, data, self.worst) - self.seen
         self.seen |= new
@@ -224,13 +224,13 @@ class Campaign:
             self._keep(data, new)
 
     def _keep(self, data: bytes, new: frozenset[str]) -> None:
-        """Something new: weigh it, remember it, go on from it."""
+        """A new feature: measure its memory, keep it, mutate it further."""
         execute(self.target, data, self.worst, weigh=True)
         self.found.update(dict.fromkeys(sorted(new), data))
         if len(self._pool) < POOL_MAX:
             self._pool.append(self.target.marked(data))
 
     def run(self, executions: int) -> None:
-        """So many mutants."""
+        """Run that many mutants."""
         for _ in range(executions):
             self.step()

@@ -1,8 +1,9 @@
-"""One target under atheris (libFuzzer): mutation guided by which branches of our code are reached.
+"""One target under atheris (libFuzzer): mutation guided by the branches of our code.
 
-Started by `python -m tests.fuzz --guided`, one process a target, because libFuzzer ends its process
-when it is done. Everything below the targets is instrumented, the generated Kafka codecs too. Half
-of the mutations are ours (they know the structure), half are libFuzzer's (they know the branches).
+Started by `python -m tests.fuzz --guided`, one process per target, because libFuzzer ends its
+process when it is done. Everything below the targets is instrumented, also the generated Kafka
+codecs. Half of the mutations are ours (they know the structure), half are libFuzzer's (they know
+the branches).
 """
 
 import sys
@@ -15,7 +16,7 @@ import atheris
 
 PACKAGES: Final = ["wire", "paxos", "broker", "coordinator", "balancer", "storage", "runtime"]
 SLOWER: Final = 8
-"""What instrumentation costs in time: the limit on processor time is wider by this."""
+"""Instrumentation takes time: the limit on CPU time is larger by this factor."""
 
 with atheris.instrument_imports(include=PACKAGES):
     from tests.fuzz import corpus
@@ -26,7 +27,8 @@ with atheris.instrument_imports(include=PACKAGES):
 
 
 def instrument_codecs() -> None:
-    """Decoders are made at their first use: from now on they are instrumented as they are made."""
+    """Decoders are made at their first use: from now on they are instrumented when they are
+    made."""
     plain = compiler.make_decoder
 
     def make(cls: type[object], version: int, *, flexible: bool) -> object:

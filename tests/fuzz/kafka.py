@@ -1,8 +1,8 @@
-"""Kafka messages by chance, and a second encoder that says where everything lies.
+"""Random Kafka messages, and a second encoder that knows where everything is.
 
 `lay_out` is written from the protocol's description and shares nothing with wire/codec/encoding.py
-but the declarations: it is the oracle of a differential test, and it knows the place of every
-length, count, tagged section and text, which is where mutation aims.
+but the declarations. It is the oracle of a differential test. It also knows the position of every
+length, count, tagged section and text, which mutation aims at.
 """
 
 import struct
@@ -28,7 +28,7 @@ _SIZES: Final = {Kind.BOOL: 1, Kind.INT8: 1, Kind.INT16: 2, Kind.INT32: 4, Kind.
 _SMALL: Final = (0, 0, 1, 1, 2, 3, -1, -2, 5, 100, 500, 6_000)
 
 
-# -- messages by chance ---------------------------------------------------------------------------
+# -- random messages ------------------------------------------------------------------------------
 
 
 def versions_of(api: Api) -> range:
@@ -36,7 +36,7 @@ def versions_of(api: Api) -> range:
 
 
 def random_message(cls: type[Any], version: int, dice: Random) -> Any:
-    """An instance of `cls` with values that a server may know, or edges of their types."""
+    """An instance of `cls` with values that a server may know, or extreme values of their types."""
     values = {
         field.name: _random_field(field, version, dice)
         for field in fields_of(cls)

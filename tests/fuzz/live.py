@@ -2,10 +2,10 @@
 
     python -m tests.fuzz.live --frames 100000
 
-Shooters connect to the Kafka, peer and HTTP ports, send mutated streams, random bytes, a TLS hello
-or an HTTP request, in one piece or in pieces, and leave: after an answer, at once, or by a reset.
-Meanwhile an unmodified Kafka client produces. In the end the node is alive, no handler of it has
-failed, its memory has not run away, and the client has noticed nothing.
+Shooters connect to the Kafka, peer and HTTP ports. They send mutated streams, random bytes, a TLS
+hello or an HTTP request, in one piece or in several, and leave after an answer, at once, or by a
+reset. Meanwhile an unmodified Kafka client produces. In the end the node is alive, none of its
+handlers has failed, its memory is bounded, and the client has noticed nothing.
 """
 
 import argparse
@@ -43,18 +43,18 @@ SHOOTERS: Final = 8
 WAIT_S: Final = 0.02
 GAP_MS_MAX: Final = 2_000
 RSS_GROWN_KIB_MAX: Final = 256 << 10
-"""Mutants create topics and consumer groups, which are kept: limited, but many."""
+"""Mutants create topics and consumer groups, which stay: a limited number, but many."""
 QUICK: Final = ("limits.connections_per_ip_max=1000", "limits.connections_per_ip_per_s=1000000")
 
 
 @attrs.define
 class Tally:
-    """What a run came to."""
+    """The results of a run."""
 
     frames: int = 0
     connections: int = 0
     refused: int = 0
-    """Connections that nobody took, or that ended before all was sent."""
+    """Connections that were not accepted, or that ended before everything was sent."""
     answers: int = 0
     acknowledged: int = 0
     gap_ms: float = 0.0
@@ -63,7 +63,7 @@ class Tally:
 
 
 class Ammunition:
-    """Streams without end for one port."""
+    """Endless streams for one port."""
 
     def __init__(self, target: Target, dice: Random) -> None:
         self._target, self._dice = target, dice
@@ -83,7 +83,7 @@ class Ammunition:
 
 
 def frames_in(stream: bytes) -> int:
-    """How many frames a reader that believes the lengths would find; a rest counts as one."""
+    """How many frames a reader that trusts the lengths would find; a rest counts as one."""
     count = at = 0
     while at < len(stream):
         at += 4 + int.from_bytes(stream[at : at + 4], "big")
@@ -92,7 +92,7 @@ def frames_in(stream: bytes) -> int:
 
 
 async def shoot(address: Address, ammunition: Ammunition, tally: Tally, frames: int) -> None:
-    """Connection after connection, until so many frames have been sent by all."""
+    """Connection after connection, until all shooters together have sent that many frames."""
     dice = Random(tally.connections)
     for stream in ammunition.streams():
         if tally.frames >= frames:
@@ -113,7 +113,7 @@ async def _one_connection(address: Address, stream: bytes, dice: Random, tally: 
         for at in range(0, min(len(stream), 50 * piece), piece):
             await sock.send(stream[at : at + piece])
         end = dice.random()
-        if end < 0.2:  # no goodbye at all
+        if end < 0.2:  # no close at all
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         elif end < 0.6:
             with suppress(OSError):
@@ -130,7 +130,7 @@ def rss_kib(pid: int) -> int:
 
 
 def failed_handlers(log: Path) -> list[str]:
-    """What the node says of its own bugs."""
+    """What the node reports about its own bugs."""
     lines = log.read_text("utf-8", "replace").splitlines()
     return [line[:2_000] for line in lines if "request handler failed" in line]
 

@@ -1,13 +1,12 @@
-"""What a node finds on its disk: segments, the synced mark, the identity file.
+"""A node's disk as a target: segments, the synced mark, the identity file.
 
-An input of the log target is a script of damages to a directory of which everything that was ever
-written is known: bits flipped, ranges zeroed, sectors written to the wrong place, files cut, lost,
-renamed, swapped or brought back from an old copy. A restart on it finds some prefix of what was
-written, or less of groups it knows to be damaged, or refuses with a declared error. Never another
-value.
+An input of the log target is a script of damages to a directory whose complete history is known:
+bits flipped, ranges zeroed, sectors written to the wrong place, files cut, lost, renamed, swapped
+or restored from an old copy. A restart on it finds some prefix of what was written, or less of
+groups that it knows to be damaged, or refuses with a declared error. It never finds another value.
 
-Damages that also make the checksums right again are forgeries, not damage: no disk makes them (a
-CRC-32C is not a signature). There the promise is smaller: a declared error or a start.
+A damage that also makes the checksums right is a forgery: no disk produces it (a CRC-32C is not a
+signature). In that case the guarantee is smaller: a declared error or a start.
 """
 
 import struct
@@ -58,9 +57,9 @@ GROUPS_MAX: Final = 8
 """More than there are in any scene."""
 _MAGIC: Final = RECORD_MAGIC.to_bytes(2, "big")
 HEADER_CRC_AT: Final = 128
-"""In a segment's header; the second copy of it, if there is one, is half a sector further."""
+"""Its position in a segment's header; a second copy, if there is one, is half a sector further."""
 RECORD_KINDS: Final = 9
-"""One more than there are, to have one that nobody knows."""
+"""One more than there are, to include an unknown one."""
 
 
 class Scene(NamedTuple):
@@ -68,7 +67,7 @@ class Scene(NamedTuple):
     older: tuple[dict[str, bytes], ...]
     """The same directory at earlier moments."""
     images: list[Image]
-    """What a restart may find: one for each prefix of what was written."""
+    """What a restart may find: one image for each prefix of what was written."""
 
     def wrote(self, group: int, slot: int, data: bytes) -> bool:
         """Whether this was ever written for the slot."""
@@ -79,7 +78,7 @@ class Scene(NamedTuple):
 
 @cache
 def scene(segments: int, seed: int) -> Scene:
-    """A directory with some synced records and an un-synced tail, and all of its past."""
+    """A directory with some synced records and an unsynced tail, and all of its past."""
     disk = MemoryDisk()
     wal, _ = start(disk)
     author = Author(Random(seed), size_max=40)
@@ -117,7 +116,7 @@ class _Damage:
         return names[index % len(names)]
 
     def records(self, data: bytearray) -> list[int]:
-        """Where something that looks like a record's header begins."""
+        """Positions of everything that looks like a record's header."""
         found, at = [], data.find(_MAGIC, SEGMENT_HEADER_BYTES)
         while at >= 0:
             found.append(at - MAGIC_OFFSET)
@@ -156,7 +155,7 @@ def _cut(damage: _Damage, name: str, at: int, size: int, argument: int) -> None:
 
 
 def _misplace(damage: _Damage, name: str, at: int, size: int, argument: int) -> None:
-    """A sector, or any piece, from elsewhere in this or another file."""
+    """A sector, or any piece, from another place in this or another file."""
     data = damage.files[name]
     source = damage.files[damage.name(argument)] if argument % 3 else data
     if not data or not source:
@@ -187,7 +186,7 @@ def _copy(damage: _Damage, name: str, _at: int, _size: int, argument: int) -> No
 
 
 def _bring_back(damage: _Damage, name: str, _at: int, _size: int, argument: int) -> None:
-    """One file, or all, as they once were."""
+    """One file, or all, in a former state."""
     older = damage.older[argument % len(damage.older)]
     if argument % 5 == 0:
         damage.files = {old: bytearray(data) for old, data in older.items()}
@@ -196,7 +195,7 @@ def _bring_back(damage: _Damage, name: str, _at: int, _size: int, argument: int)
 
 
 def _set_field(damage: _Damage, name: str, at: int, size: int, argument: int) -> None:
-    """A number in a record's header."""
+    """Change a number in a record's header."""
     data = damage.files[name]
     records = damage.records(data)
     if records:
@@ -206,7 +205,7 @@ def _set_field(damage: _Damage, name: str, at: int, size: int, argument: int) ->
 
 
 def _forge_record(damage: _Damage, _name: str, at: int, size: int, argument: int) -> None:
-    """One more record, of any kind and with any numbers, and everything right about its bytes."""
+    """One more record, of any kind and with any numbers, and with correct checksums."""
     disk = _disk(damage.files)
     try:
         wal, _ = start(disk)
@@ -227,7 +226,7 @@ def _forge_record(damage: _Damage, _name: str, at: int, size: int, argument: int
 
 
 def _forge_header(damage: _Damage, name: str, at: int, size: int, argument: int) -> None:
-    """A number in a segment's header, with a right checksum."""
+    """Change a number in a segment's header, with a correct checksum."""
     data = damage.files[name]
     if len(data) < SEGMENT_HEADER_BYTES or not data.startswith(b"EVENKEEL"):
         return
@@ -250,7 +249,7 @@ _OPERATIONS: Final[tuple[_Operation, ...]] = (
 
 
 class Log(Target):
-    """First byte: which directory; then steps of eight bytes, each one damage."""
+    """The first byte chooses the directory; each further eight bytes are one damage."""
 
     name: ClassVar = "write-ahead-log"
 
@@ -316,10 +315,10 @@ def _disk(files: dict[str, bytearray]) -> MemoryDisk:
 
 
 def _restarted(disk: MemoryDisk, made: Scene) -> tuple[str, ...]:
-    """What a restart finds was written; it can be written to, and restarted, and finds it again.
+    """Everything that a restart finds was written; it can be written to and restarted, and the same
+    is found again.
 
-    Where it says that something is damaged, what is left may be less than any prefix, but nothing
-    else than what was written.
+    If it reports damage, less than any prefix may be left, but nothing that was not written.
     """
     wal, recovered = start(disk)
     found = image_of(wal, recovered)
@@ -354,7 +353,7 @@ def _check_written(found: Image, made: Scene) -> None:
 
 
 class IdentityFile(Target):
-    """The file that says whose directory this is; an operator reads it, and may edit it."""
+    """The file that names a directory's owner; an operator may read it, and edit it."""
 
     name: ClassVar = "identity"
     declared = (DirectoryRefused,)
@@ -368,7 +367,7 @@ class IdentityFile(Target):
         yield Sample(disk.content(IDENTITY_NAME))
 
     def mutate(self, sample: Sample, dice: Random, pool: Sequence[Sample]) -> bytes:
-        """Half of the time with the checksum made right."""
+        """Half of the time with a correct checksum."""
         data = super().mutate(sample, dice, pool)
         text, found, _ = data.rpartition(b"crc32c ")
         if not found or dice.random() < 0.5:

@@ -1,9 +1,9 @@
-"""Mutation of inputs: blind havoc for any bytes, aimed blows where the structure is known.
+"""Mutation of inputs: blind havoc for any bytes, aimed changes where the structure is known.
 
-A `Sample` is an input and the places in it that mean something (`Mark`): lengths, counts, tagged
-sections, text. Blows at marks come first in value: a random byte seldom hits the one length that
-matters, and nearly every published hole of this kind is a length or a count that was believed.
-Everything is drawn from the dice that are passed in, so a seed replays bit for bit.
+A `Sample` is an input with the places in it that have a meaning (`Mark`): lengths, counts, tagged
+sections, text. Changes at marks are the most valuable: a random byte seldom hits the one length
+that matters, and nearly every published hole of this kind is a length or a count that was trusted.
+All random choices come from the dice passed in, so a seed replays bit for bit.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 INPUT_BYTES_MAX: Final = 64 * 1024
-"""Larger inputs have their own, hand-written cases (shapes.py)."""
+"""Larger inputs have their own hand-written cases (shapes.py)."""
 
 _EDGES: Final = (0, 1, 2, 3, 7, 61, 127, 128, 255, 256, 1000, 1001, 4096, 32767, 32768, 65535)
 _WIDE: Final = (1 << 18, (1 << 18) + 1, 20_000_000, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
@@ -42,7 +42,7 @@ class Sample(NamedTuple):
 
 
 def uvarint(value: int, *, padded: int = 0) -> bytes:
-    """An unsigned varint; `padded` to so many bytes, which is how one becomes overlong."""
+    """An unsigned varint; `padded` to that many bytes, which makes it overlong."""
     out = bytearray()
     while value > 0x7F or len(out) + 1 < padded:
         out.append(value & 0x7F | 0x80)
@@ -52,7 +52,7 @@ def uvarint(value: int, *, padded: int = 0) -> bytes:
 
 
 def number(dice: Random, size: int, near: int | None = None) -> bytes:
-    """An interesting big-endian integer of `size` bytes; sometimes one beside what was there."""
+    """An interesting big-endian integer of `size` bytes; sometimes one next to the old value."""
     if near is not None and dice.random() < 0.3:
         value = near + dice.choice((-2, -1, 1, 2))
     else:
@@ -101,7 +101,7 @@ def _insert_token(data: bytearray, dice: Random, _pool: Sequence[Sample]) -> Non
 
 
 def _repeat(data: bytearray, dice: Random, _pool: Sequence[Sample]) -> None:
-    """The same piece again and again: what finds work that grows with the square."""
+    """The same piece again and again: this finds work that grows with the square."""
     at = dice.randrange(len(data))
     piece = bytes(data[at : at + dice.choice((1, 3, 4, 16, 64))])
     most = max(1, (INPUT_BYTES_MAX - len(data)) // max(1, len(piece)))
@@ -130,7 +130,7 @@ _BLOWS: Final[tuple[Blow, ...]] = (
 
 
 def havoc(data: bytes, dice: Random, pool: Sequence[Sample]) -> bytes:
-    """One to four blind blows."""
+    """One to four blind changes."""
     out = bytearray(data)
     for _ in range(dice.choice((1, 1, 1, 2, 2, 3, 4))):
         if not out:
@@ -141,11 +141,11 @@ def havoc(data: bytes, dice: Random, pool: Sequence[Sample]) -> bytes:
     return bytes(out[:INPUT_BYTES_MAX])
 
 
-# -- aimed blows --------------------------------------------------------------------------------
+# -- aimed changes ------------------------------------------------------------------------------
 
 
 def _tagged(dice: Random) -> bytes:
-    """A tagged section: unknown tags, known ones with nonsense, one tag twice, counts that lie."""
+    """A tagged section: unknown tags, known ones with nonsense, one tag twice, false counts."""
     count = dice.choice((1, 1, 2, 3, 20))
     claimed = dice.choice((count, count, count, count + 1, 1000, 1001, 20_000_000, (1 << 32) - 1))
     out = bytearray(uvarint(claimed, padded=dice.choice((0, 0, 0, 5))))
@@ -180,12 +180,12 @@ def _aimed(dice: Random, old: bytes, mark: Mark) -> bytes:
 
 
 def mutated(sample: Sample, dice: Random, pool: Sequence[Sample]) -> bytes:
-    """The sample after one to three blows, aimed ones if it has marks, and then perhaps havoc."""
+    """The sample after one to three changes, aimed ones if it has marks, and then perhaps havoc."""
     data, marks = sample
     if not marks or dice.random() < 0.4:
         return havoc(data, dice, pool)
     wanted = {dice.choice(marks) for _ in range(dice.choice((1, 1, 1, 2, 3)))}
-    for mark in sorted(wanted, reverse=True):  # from behind, so that the marks before stay true
+    for mark in sorted(wanted, reverse=True):  # from the end, so that earlier marks stay valid
         at, end = mark.at, mark.at + mark.size
         data = data[:at] + _aimed(dice, data[at:end], mark) + data[end:]
     return havoc(data, dice, pool) if dice.random() < 0.15 else data[:INPUT_BYTES_MAX]

@@ -1,4 +1,4 @@
-"""What other nodes send: frames of a link, and the entries and commands inside them."""
+"""Other nodes' data as a target: frames of a link, and the entries and commands inside them."""
 
 import socket
 import struct
@@ -142,7 +142,7 @@ def frame(kind: int, body: bytes) -> bytes:
 
 
 def link_frames() -> list[bytes]:
-    """What a peer that has greeted may send."""
+    """What a peer may send after the greeting."""
     done, elsewhere = Done(b"result"), NotDone(FailureReason.NOT_MASTER, NodeId(3))
     forward = struct.pack(">QIB", 1, GROUP, 0) + b"".join(commands()[0])
     return [
@@ -196,7 +196,7 @@ class _Socket:
 
 @attrs.define
 class _Engine:
-    """A runtime.engine.ports.Handler that looks at what comes, and remembers its kind."""
+    """A runtime.engine.ports.Handler that looks at what arrives, and remembers its kind."""
 
     features: set[str] = attrs.Factory(set)
     messages: list[Message] = attrs.Factory(list)
@@ -276,8 +276,7 @@ class _Engine:
 class Link(Target):
     """A connection to the peer port: greeting, then frames, as runtime.peers.peers reads them.
 
-    A Paxos frame that is taken as a whole is encoded again to the same bytes: nothing in a message
-    is read in two ways.
+    An accepted Paxos frame encodes again to the same bytes: no message has two encodings.
     """
 
     name: ClassVar = "peer-link"
@@ -291,13 +290,13 @@ class Link(Target):
             yield Sample(hello + one, marks)
 
     def mutate(self, sample: Sample, dice: Random, pool: Sequence[Sample]) -> bytes:
-        """The body of one frame, then mostly its length, so that the frames behind it count."""
+        """The body of one frame, then mostly its length, so that the frames after it count."""
         cut = _cut_frames(sample.data)
         if len(cut) < 2 or dice.random() < 0.15:
             return mutated(sample, dice, pool)
         at = dice.randrange(len(cut)) if dice.random() < 0.1 else dice.randrange(1, len(cut))
         body = havoc(cut[at], dice, ())
-        if body and body[0] == Kind.PAXOS and dice.random() < 0.5:  # one message, of this size
+        if body and body[0] == Kind.PAXOS and dice.random() < 0.5:  # one message of this size
             body = body[:2] + struct.pack(">I", max(0, len(body) - 6)) + body[6:]
         cut[at] = body
         if dice.random() < 0.2:
@@ -366,14 +365,14 @@ class PaxosFrames(Target):
         return {type(message).__name__ for message in read}
 
 
-# -- what is chosen -------------------------------------------------------------------------------
+# -- chosen entries -------------------------------------------------------------------------------
 
 
 class Entries(Target):
     """An entry, decoded and applied by a group's state machine as if it had been chosen.
 
-    What a replica raises here it raises on every replica and at every restart, so only the three
-    declared refusals may come out, and they come out everywhere alike.
+    An exception here happens on every replica and at every restart. So only the three declared
+    refusals may be raised, and they must be the same everywhere.
     """
 
     name: ClassVar = "entries"

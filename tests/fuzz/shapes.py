@@ -1,7 +1,7 @@
 """Hand-written hostile inputs: the shapes of published holes (the reliability exam, section 6).
 
-Each is an input as it is in the world: CVE-2026-10142 (a length believed), CVE-2022-34917 and
-CVE-2026-111108 (an array's count believed), CVE-2026-111115 (20 million tagged fields before
+Each is an input as seen in the world: CVE-2026-10142 (a trusted length), CVE-2022-34917 and
+CVE-2026-111108 (a trusted array count), CVE-2026-111115 (20 million tagged fields before
 authentication), CVE-2026-111073 (a decompression bomb), CVE-2018-1288 (a client that plays broker),
 and what the fuzzer taught us about asking for the same work many times in one frame.
 """
@@ -80,7 +80,7 @@ def _framed(data: bytes) -> bytes:
 
 
 def lying_requests(api: Api) -> Iterator[Shape]:
-    """Every count and length of every version, replaced by what would cost most if believed."""
+    """Every count and length of every version, replaced by the most expensive value if trusted."""
     for version in versions_of(api):
         sample = lay_out_request(api, version, example(api.request, version), CLIENT)
         for mark in sample.marks:
@@ -102,7 +102,7 @@ def _lies(mark: Mark) -> list[bytes]:
     return []
 
 
-# -- well-formed, and too much --------------------------------------------------------------------
+# -- well-formed, but too much --------------------------------------------------------------------
 
 
 def fat_requests(api: Api, bytes_max: int) -> Iterator[Shape]:
@@ -128,7 +128,8 @@ def _arrays(message: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ..
 
 
 def _grown(message: Any, path: tuple[str, ...], count: int) -> Any:
-    """The message with the first element of one array repeated; nothing is shared with it."""
+    """The message with the first element of one array repeated; the copies share nothing with
+    it."""
     grown = copy.copy(message)
     items = getattr(grown, path[0])
     first = items[0] if len(path) == 1 else _grown(items[0], path[1:], count)
@@ -143,13 +144,13 @@ def produce(data: bytes) -> bytes:
 
 
 def bomb(mebibytes: int) -> bytes:
-    """A gzip batch of one record, a thousandth of its size."""
+    """A gzip batch of one record, compressed to a thousandth of its size."""
     record = Record(bytes(mebibytes * MIB), timestamp_ms=LATE_MS)
     return build_batch([record], compression=Compression.GZIP)
 
 
 def nonsense_batch(compression: Compression) -> bytes:
-    """A valid header around bytes that no decompressor takes, checksum right."""
+    """A valid header with a correct checksum around bytes that no decompressor accepts."""
     plain = bytearray(build_batch([Record(b"\xff" * 500, timestamp_ms=LATE_MS)]))
     plain[22] = compression
     return _with_crc(bytes(plain))
@@ -160,13 +161,13 @@ def _with_crc(data: bytes) -> bytes:
 
 
 def look_up_times(count: int) -> bytes:
-    """Ask for the same late point in time of the same partition, again and again."""
+    """Ask for the same late time of the same partition, again and again."""
     asked = [ListOffsetsPartition(0, -1, LATE_MS)] * count
     return encoded(ListOffsetsRequest(-1, 0, [ListOffsetsTopic("t", asked)]), 7)
 
 
 def fetch_again(count: int) -> bytes:
-    """Fetch all of the same partition, again and again."""
+    """Fetch everything of the same partition, again and again."""
     wanted = [FetchPartition(0, fetch_offset=0, partition_max_bytes=EVERYTHING)] * count
     topic = FetchTopic("t", TOPIC_ID, wanted)
     return encoded(FetchRequest(max_wait_ms=0, min_bytes=1, topics=[topic]), 16)
@@ -179,7 +180,7 @@ def played_broker() -> bytes:
 
 
 def tiny_batches(count: int) -> bytes:
-    """A Produce of so many partitions."""
+    """A Produce to that many partitions."""
     partition = PartitionProduceData(0, memoryview(build_batch([Record(b"")])))
     topic = TopicProduceData("t", [partition] * count)
     return encoded(ProduceRequest(None, -1, 1_000, [topic]), 10)

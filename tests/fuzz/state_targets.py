@@ -1,7 +1,7 @@
 """Commands, results and checkpoints of the two replicated state machines above the log.
 
-Both codecs promise one encoding for each value, so what decodes must encode to the very bytes it
-came from; both machines promise an answer to whatever a decoded command says.
+Both codecs have one encoding per value, so what decodes must encode to the very same bytes. Both
+machines must answer every command that decodes.
 """
 
 import struct
@@ -121,7 +121,7 @@ def _store(commands: Iterable[coordinator.Command]) -> GroupStore:
 
 
 class CoordinatorCommands(Target):
-    """Decoded, encoded again, applied; the checkpoint afterwards restores to itself."""
+    """Decoded, encoded again, applied; the checkpoint afterwards restores to the same state."""
 
     name: ClassVar = "coordinator-commands"
     declared = (CommandError,)
@@ -155,7 +155,7 @@ class CoordinatorResults(Target):
 
 
 class CoordinatorImage(Target):
-    """A checkpoint: chunks, each behind four bytes of length."""
+    """A checkpoint: chunks, each after four bytes of length."""
 
     name: ClassVar = "coordinator-image"
     declared = (CommandError,)
@@ -178,7 +178,7 @@ class CoordinatorImage(Target):
 
 
 class Subscriptions(Target):
-    """What a member of a consumer group says it subscribes to."""
+    """A member's subscription in a consumer group."""
 
     name: ClassVar = "subscription"
 
@@ -261,7 +261,7 @@ def _busy() -> Registry:
 
 
 class RegistryCommands(Target):
-    """Decoded, encoded again, applied; the snapshot afterwards restores to itself."""
+    """Decoded, encoded again, applied; the snapshot afterwards restores to the same state."""
 
     name: ClassVar = "registry-commands"
     declared = (PackingError,)
@@ -306,13 +306,13 @@ class RegistryImage(Target):
     def run(self, data: bytes) -> Iterable[str]:
         registry = Registry.restore(data)
         assert registry.snapshot() == data, "two encodings of one registry"
-        for command in registry_commands():  # and it goes on
+        for command in registry_commands():  # and it continues
             registry.apply(encode_command(command), registry.applied + 1)
         return (f"{len(registry.nodes)} nodes",)
 
 
 class LoadReports(Target):
-    """What anybody may have written to the load topic, with a Kafka client."""
+    """What anybody may have written to the load topic with a Kafka client."""
 
     name: ClassVar = "load-report"
     declared = (LoadError,)
@@ -334,7 +334,7 @@ class LoadReports(Target):
 
 
 class MachineImage(Target):
-    """A checkpoint of a group's state machine: chunks, each behind four bytes of length."""
+    """A checkpoint of a group's state machine: chunks, each after four bytes of length."""
 
     name: ClassVar = "machine-image"
     declared = (ImageError,)

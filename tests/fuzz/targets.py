@@ -1,4 +1,4 @@
-"""Every target there is."""
+"""All targets."""
 
 from tests.fuzz.broker_targets import broker_targets
 from tests.fuzz.config_targets import config_targets

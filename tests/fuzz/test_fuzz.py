@@ -1,6 +1,6 @@
-"""The short run: every target for some thousand inputs, and what was ever found once more.
+"""The short run: every target with some thousand inputs, and every former finding once more.
 
-`make fuzz MINUTES=10` goes on where this stops; docs/fuzzing.md says how.
+`make fuzz MINUTES=10` runs longer; docs/fuzzing.md explains how.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ def test_short_run(target: Target) -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=name_of_target)
 def test_former_bugs(target: Target) -> None:
-    """Inputs that were findings once; memory is weighed, too."""
+    """Inputs that were findings once; their memory is measured too."""
     for data in corpus.read(corpus.CORPUS / target.name / corpus.BUGS):
         execute(target, data, weigh=True)
 
@@ -76,7 +76,8 @@ def test_names_are_unique() -> None:
 
 @pytest.mark.parametrize("api", APIS.values(), ids=name_of)
 def test_two_encoders_agree(api: Api) -> None:
-    """Written apart from the declarations alone: the same bytes for every message and version."""
+    """It was written independently from the declarations: the same bytes for every message and
+    version."""
     dice = Random(api.name)
     for version in versions_of(api):
         for _ in range(5):
@@ -90,7 +91,7 @@ def test_two_encoders_agree(api: Api) -> None:
 
 
 def test_marks_lie_where_they_say() -> None:
-    """Each length read at its mark is the length of the text behind it."""
+    """A length read at its mark is the length of the text after it."""
     dice = Random(3)
     api = APIS[ApiKey.LEAVE_GROUP]
     for version, kind in ((3, "len2"), (5, "varint")):
@@ -104,11 +105,11 @@ def test_marks_lie_where_they_say() -> None:
             assert (length.kind, encoded) == (kind, expected)
 
 
-# -- is it any good? ------------------------------------------------------------------------------
+# -- does the fuzzer find planted bugs? -----------------------------------------------------------
 
 
 def test_a_seed_replays_bit_for_bit() -> None:
-    """The same inputs are found in two processes with different hash seeds."""
+    """Two processes with different hash seeds find the same inputs."""
     program = (
         "from tests.fuzz.engine import Campaign\n"
         "from tests.fuzz.targets import target_named\n"
@@ -133,7 +134,7 @@ def test_a_seed_replays_bit_for_bit() -> None:
 
 
 def finding_of(target: Target, executions: int) -> Finding:
-    """What a campaign over this target ends in."""
+    """The result of a campaign over this target."""
     with pytest.raises(Finding) as caught:
         _campaign(target, executions)
     return caught.value
@@ -169,14 +170,14 @@ def test_a_length_that_is_believed_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_recovery_that_forgives_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the chain of checksums a segment brought back from an old copy is believed."""
+    """Without the chain of checksums, a segment restored from an old copy is accepted."""
     monkeypatch.setattr("storage.log.recovery.walk", _walk_without_checks)
     finding = finding_of(Log(), 5_000)
     assert isinstance(finding.__cause__, Exception)
 
 
 def _walk_without_checks(file, header, cursor):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """storage.log.recovery.walk that looks at magic and sizes only."""
+    """storage.log.recovery.walk that checks only magic and sizes."""
     from storage.format import RECORD, RECORD_HEADER_BYTES, RECORD_MAGIC
 
     data = file.pread(header.size, 0)
@@ -190,7 +191,7 @@ def _walk_without_checks(file, header, cursor):  # type: ignore[no-untyped-def] 
 
 
 class _Slow(Target):
-    """Hangs, eats memory, takes too long, or fails, as its bytes say."""
+    """Hangs, eats memory, takes too long, or fails, depending on its bytes."""
 
     name: ClassVar = "slow"
     cpu_ms_max: ClassVar = 4
@@ -248,7 +249,7 @@ def test_the_command_replays_and_reports(
 
 
 def test_scenes_are_what_they_claim() -> None:
-    """Undamaged, each directory restarts to all that was written."""
+    """Undamaged, each directory restarts to everything that was written."""
     for number in range(len(SCENES)):
         assert set(Log().run(bytes([number]))) == {"damaged whole"}
         assert len(scene(*SCENES[number]).images) > 12

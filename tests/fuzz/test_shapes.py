@@ -1,4 +1,4 @@
-"""The published shapes, one by one: refused, or answered at a bounded price (exam, rows X1, X3)."""
+"""The published shapes, one by one: refused, or answered at a bounded cost (exam, rows X1, X3)."""
 
 import gc
 import time
@@ -24,20 +24,21 @@ from wire.records.batch import Compression, Record
 from wire.records.batch_writer import build_batch
 
 SMALL_CPU_MS_MAX = 100
-"""For a frame of up to 64 KiB, in all its rounds together: it may name 7,000 consumer groups. How
-long one takes, which is what others wait for, is measured in
+"""For a frame of up to 64 KiB, in all its rounds together: it may name 7,000 consumer groups.
+The length of one round, which others wait for, is measured in
 tests/broker/requests/test_stretches.py."""
 LARGE_CPU_MS_MAX = 16 * SMALL_CPU_MS_MAX
 """For a frame of 1 MiB."""
 MEMORY_BYTES_MAX = 32 * MIB
 TRIES = 3
 YARDSTICK_MS = 7.5
-"""What the work of `slowness` takes on the machine the limits were set on."""
+"""How long the work of `slowness` takes on the machine on which the limits were set."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _only_new_objects_are_collected() -> Iterator[None]:
-    """In a run of all tests there are millions of others, and each measurement collects first."""
+    """In a run of all tests there are millions of other objects, and each measurement collects
+    first."""
     gc.collect()
     gc.freeze()
     yield
@@ -46,7 +47,7 @@ def _only_new_objects_are_collected() -> Iterator[None]:
 
 @contextmanager
 def traced() -> Iterator[Callable[[], int]]:
-    """How much memory the body has held at once."""
+    """The most memory that the body held at once."""
     tracemalloc.start()
     try:
         yield lambda: tracemalloc.get_traced_memory()[1]
@@ -55,9 +56,9 @@ def traced() -> Iterator[Callable[[], int]]:
 
 
 def slowness() -> float:
-    """How much slower than the reference this machine is just now; never less than one.
+    """How much slower than the reference this machine is just now; never below one.
 
-    Others may use the machine as well, and a hypervisor's stolen time counts as ours.
+    Other programs may use the machine as well, and a hypervisor's stolen time counts as ours.
     """
     began = time.thread_time_ns()
     made = {str(number): number for number in range(60_000)}
@@ -68,8 +69,8 @@ def slowness() -> float:
 def cpu_ms_of(
     frame: bytes, prepare: Callable[[Victim], None], victims: list[Victim], enough_ms: float
 ) -> float:
-    """The least processor time of several tries, each against a cluster of its own, in
-    milliseconds of the reference machine: the loop's, in all rounds until it is answered."""
+    """The least CPU time of several tries, each against a cluster of its own, in milliseconds of
+    the reference machine: the loop's time, in all rounds until the answer."""
     best = float("inf")
     for _ in range(TRIES):
         victim = Victim()
@@ -90,8 +91,9 @@ def cpu_ms_of(
 
 
 def handled(frame: bytes, prepare: Callable[[Victim], None], *, inflated: bool = False) -> Victim:
-    """A victim that has handled the frame within the limits and is healthy. What is inflated aside
-    has bounds of its own (broker.producers.batch_validation), however many come."""
+    """A victim that has handled the frame within the limits and is healthy. Background
+    decompression has limits of its own (broker.producers.batch_validation), however many frames
+    come."""
     victims: list[Victim] = []
     cpu_ms = cpu_ms_of(frame, prepare, victims, SMALL_CPU_MS_MAX)
     assert cpu_ms < SMALL_CPU_MS_MAX, f"{cpu_ms:.0f} ms for {len(frame)} bytes"
@@ -109,7 +111,7 @@ def handled(frame: bytes, prepare: Callable[[Victim], None], *, inflated: bool =
 
 
 def nothing(_victim: Victim) -> None:
-    """There is only the empty topic."""
+    """Only the empty topic exists."""
 
 
 # -- refused --------------------------------------------------------------------------------------
@@ -132,7 +134,7 @@ def test_refused_streams(shape: Shape) -> None:
 
 @pytest.mark.parametrize("api", APIS.values(), ids=name_of)
 def test_no_length_and_no_count_is_believed(api: Api) -> None:
-    """All of them, in every version: ProtocolError, or (where a lie is harmless) a message."""
+    """All of them, in every version: a ProtocolError, or (where a lie is harmless) a message."""
     refused = believed = 0
     with traced() as peak:
         for shape in shapes.lying_requests(api):
@@ -148,7 +150,7 @@ def test_no_length_and_no_count_is_believed(api: Api) -> None:
     assert refused > 20 * believed, f"{believed} lies were believed, {refused} refused"
 
 
-# -- answered, at a bounded price -----------------------------------------------------------------
+# -- answered at a bounded cost -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("api", SERVED, ids=name_of)
@@ -159,7 +161,7 @@ def test_long_arrays(api: Api) -> None:
 
 @pytest.mark.parametrize("api", SERVED, ids=name_of)
 def test_the_longest_arrays(api: Api) -> None:
-    """Frames of 1 MiB, the most any API but Produce may send."""
+    """Frames of 1 MiB, the most that any API but Produce may send."""
     for shape in shapes.fat_requests(api, MIB):
         victims: list[Victim] = []
         cpu_ms = cpu_ms_of(shape.data, nothing, victims, LARGE_CPU_MS_MAX)
@@ -168,7 +170,7 @@ def test_the_longest_arrays(api: Api) -> None:
 
 
 def many_records(victim: Victim) -> None:
-    """A batch whose last record is the only one that is late enough."""
+    """A batch in which only the last record is late enough."""
     records = [Record(b"", timestamp_ms=shapes.LATE_MS - 11_000 + 1 + at) for at in range(11_000)]
     victim.handle(memoryview(shapes.produce(build_batch(records))), True)
     victim.finish()
@@ -176,8 +178,8 @@ def many_records(victim: Victim) -> None:
 
 @pytest.mark.parametrize("count", [1, 100, 3_000])
 def test_offsets_for_times_again_and_again(count: int) -> None:
-    """One frame of 1.7 KB held the node up for 5.5 s: Kafka answers about a partition once in a
-    request, and what takes long is done aside."""
+    """One frame of 1.7 KB used to block the node for 5.5 s. Kafka answers once per partition and
+    request, and long searches run in the background."""
     victim = handled(shapes.look_up_times(count), many_records)
     rows = victim.answer(-1).topics[0].partitions
     if count == 1:
@@ -187,7 +189,7 @@ def test_offsets_for_times_again_and_again(count: int) -> None:
 
 
 def a_bomb(victim: Victim) -> None:
-    """56 KB of gzip inflate to 55 MiB."""
+    """56 KB of gzip that inflate to 55 MiB."""
     data = shapes.bomb(55)
     assert len(data) < 64 * KIB
     victim.handle(memoryview(shapes.produce(data)), True)
@@ -209,7 +211,7 @@ def test_a_bomb_is_not_set_off_on_the_loop_when_it_comes() -> None:
 
 @pytest.mark.parametrize("compression", [one for one in Compression if one])
 def test_nonsense_is_not_stored(compression: Compression) -> None:
-    """What does not decompress would stop whoever consumes it."""
+    """A batch that does not decompress would stop everybody who consumes it."""
     victim = handled(shapes.produce(shapes.nonsense_batch(compression)), nothing)
     (answer,) = victim.answer(-1).responses[0].partition_responses
     assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_RECORD, -1)
@@ -230,7 +232,7 @@ def test_fetches_again_and_again(count: int) -> None:
 
 
 def test_a_client_that_plays_broker() -> None:
-    """Nobody replicates by Fetch: refused, nothing is read."""
+    """Nobody replicates by Fetch: it is refused, and nothing is read."""
     victim = handled(shapes.played_broker(), many_batches)
     response = victim.answer(-1)
     assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -238,7 +240,7 @@ def test_a_client_that_plays_broker() -> None:
 
 
 def test_more_partitions_than_any_producer_has() -> None:
-    """A topic and its partitions are more things than a Produce may name: they would be decoded
+    """A topic and its partitions are more items than a Produce may name: they would be decoded
     while everybody waits."""
     victim = Victim()
     victim.handle(memoryview(shapes.tiny_batches(ProduceRequest.ITEMS_MAX)), True)

@@ -60,7 +60,7 @@ def _body(chunks: list[bytes | bytearray | memoryview]) -> memoryview:
 
 
 def shape(message: object) -> str:
-    """Which fields of a message hold something: coarse enough to be seen again."""
+    """Which fields of a message hold something: coarse enough to occur again."""
     cls = type(message)
     return "".join("01"[bool(getattr(message, field.name))] for field in fields_of(cls))
 
@@ -119,9 +119,10 @@ class Requests(Target):
 
 
 class Responses(Target):
-    """All responses, as our own client and the tests read them; a byte for the version, then it.
+    """All responses, as our own client and the tests read them.
 
-    The first byte is the number of the API in the table, the second the version.
+    The first byte is the number of the API in the table, the second is the version; the response
+    follows.
     """
 
     name = "responses"
@@ -158,7 +159,7 @@ class Responses(Target):
 
 
 class Batches(Target):
-    """A records field: cut into batches, each validated and walked as for offsets-for-times."""
+    """A records field: split into batches, each validated and searched as for offsets-for-times."""
 
     name = "record-batches"
     declared = (BatchError,)
@@ -184,7 +185,7 @@ class Batches(Target):
         return Sample(data, tuple(marks) if len(data) >= HEADER_BYTES else ())
 
     def mutate(self, sample: Sample, dice: Random, pool: Sequence[Sample]) -> bytes:
-        """Mostly with the length and the checksum made right again, or no blow gets far."""
+        """Mostly with the length and the checksum corrected, or no change gets far."""
         data = super().mutate(sample, dice, pool)
         if len(data) < HEADER_BYTES or dice.random() < 0.2:
             return data
@@ -193,7 +194,7 @@ class Batches(Target):
             out[8:12] = (len(out) - LOG_OVERHEAD_BYTES).to_bytes(4, "big")
         if dice.random() < 0.8:
             out[16] = 2
-        if dice.random() < 0.5:  # one record, as it says
+        if dice.random() < 0.5:  # one record, as the header says
             out[23:27], out[57:61] = bytes(4), (1).to_bytes(4, "big")
         size = LOG_OVERHEAD_BYTES + int.from_bytes(out[8:12], "big")
         out[17:21] = crc32c(bytes(out[21:size])).to_bytes(4, "big")
@@ -235,10 +236,10 @@ class Batches(Target):
 
 
 class Framing(Target):
-    """A byte stream in chunks: whatever the chunks, the same frames, as a naive reader finds them.
+    """A byte stream in chunks: whatever the chunks, the same frames as a naive reader finds.
 
-    First byte: which limits; second: how many chunk sizes follow (each one byte, times 37); then
-    the stream.
+    The first byte chooses the limits; the second is the number of chunk sizes that follow (one byte
+    each, times 37); then comes the stream.
     """
 
     name = "framing"
@@ -297,7 +298,7 @@ class Framing(Target):
 
 
 def naive_frames(stream: bytes, limits: FrameLimits) -> tuple[list[bytes], str]:
-    """What the frames of a stream are, read from a whole; "refused", "partial" or "whole"."""
+    """The frames of a whole stream; and "refused", "partial" or "whole"."""
     frames, at = [], 0
     while at < len(stream):
         if len(stream) - at < 4:

@@ -15,7 +15,7 @@ def send(value: str, offset: int, *, at: int = 0, process: str = "p") -> Record:
 
 
 def poll(value: str, offset: int, *, at: int | None = None, process: str = "r") -> Record:
-    """Each came with a poll of its own, unless it is said when."""
+    """Each message came with a poll of its own, unless times are given."""
     at = 1000 + offset if at is None else at
     return Record(Op.POLL, process, KEY, value, offset, Outcome.OK, at, at)
 
@@ -33,14 +33,14 @@ def drained(offset: int, process: str = "r", node: str | None = None) -> Record:
 
 
 def nothing(offset: int, *, at: int = 1000, process: str = "r") -> Record:
-    """A poll from this offset on that brought nothing."""
+    """A poll from this offset on that returned nothing."""
     return Record(Op.POLL, process, KEY, None, offset, Outcome.OK, at, at)
 
 
 def told(
     op: str, offset: int, *, at: int = 2000, until: int | None = None, process: str = "w"
 ) -> Record:
-    """An answer about the key: an end of its log, or what group g has committed."""
+    """An answer about the key: an end of its log, or group g's committed offset."""
     until = at + 1 if until is None else until
     value = "g" if op in ("commit", "committed") else None
     return Record(Op(op), process, KEY, value, offset, Outcome.OK, at, until)
@@ -177,7 +177,7 @@ def test_what_retention_removed_is_not_lost() -> None:
     ],
 )
 def test_each_anomaly_of_what_is_told_by_name(answers: list[Record], anomalies: set[str]) -> None:
-    """Only answers of which one was there before the other was asked for have an order."""
+    """Two answers have an order only if one was there before the other was asked for."""
     report = check([*THREE, *ALL, *answers])
     assert set(report.counts) == anomalies, report.summary()
 
@@ -210,7 +210,7 @@ def test_duplicates_are_allowed_without_idempotence() -> None:
 
 
 def test_a_rebalance_may_skip_and_repeat() -> None:
-    """And still it is told, since somebody may not want it."""
+    """Both are reported, because somebody may not want them."""
     reads = [subscribe(), poll("a", 0, at=9), poll("c", 2, at=9), poll("b", 1, at=9)]
     report = check([*THREE, *ALL, *reads])
     assert report.clean
@@ -223,7 +223,8 @@ def mark(op: Op, at: int) -> Record:
 
 
 def test_lag_is_told_and_has_a_limit_only_where_one_is_given() -> None:
-    """Known at 6, asked for from offset 2 on at 800, and not got; but at 500 all was well again."""
+    """Known at 6, requested from offset 2 on at 800, and not received; but at 500 all was well
+    again."""
     reads = [poll("a", 0, at=2), poll("b", 1, at=4), nothing(2, at=800), poll("c", 2, at=900)]
     history = [*THREE, *reads]
     report = check(history)

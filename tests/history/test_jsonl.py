@@ -1,4 +1,4 @@
-"""Histories as lines: they survive them, and what is no history is refused by its line."""
+"""Histories as lines: they round-trip, and invalid input is refused with its line number."""
 
 import json
 import random
@@ -98,7 +98,7 @@ def test_a_line_that_is_nothing_is_named(line: bytes) -> None:
 
 
 def test_every_cut_of_a_line_is_refused() -> None:
-    """Whoever wrote it has died at it. (Only the line's end itself may be missing.)"""
+    """Its writer died in the middle. (Only the line's end itself may be missing.)"""
     line = json.dumps(GOOD).encode()
     assert list(records_of([line], "h"))
     for size in range(len(line)):
@@ -107,7 +107,7 @@ def test_every_cut_of_a_line_is_refused() -> None:
 
 
 def test_bytes_are_a_record_or_refused() -> None:
-    """Whatever stands in a line: no other error than this one."""
+    """Whatever is in a line: no error but this one."""
     dice = random.Random(1)
     line = json.dumps(GOOD).encode()
     for _ in range(2000):

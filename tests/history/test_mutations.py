@@ -1,8 +1,8 @@
-"""The checker, checked: a good history is clean, and every change of one record is objected to.
+"""The checker is checked: a good history is clean, and it objects to every change of one record.
 
 A record may be dropped, duplicated, swapped with another, or given another number. Some changes of
-some records say the same or less and no checker could object to them: a send nobody knows the fate
-of is dropped; so are an assignment, an end that was told, a hash that nobody else gave. Those are
+some records say the same or less, and no checker could object to them: dropping a send of unknown
+fate, for example, or an assignment, a reported end, or a hash that nobody else reported. Those are
 not drawn: each mutation lists the records whose change contradicts the rest of the history.
 """
 
@@ -23,7 +23,7 @@ Mutation = Callable[[list[Record], random.Random], None]
 
 
 class World:
-    """Real logs, and a clock: what clients write down of them is a good history."""
+    """Real logs, and a clock: what clients record of them is a good history."""
 
     def __init__(self, dice: random.Random) -> None:
         self.dice = dice
@@ -92,13 +92,13 @@ def good_history(dice: random.Random) -> list[Record]:
 
 
 def in_the_log(history: list[Record], *ops: Op) -> list[Record]:
-    """Those that say something about a message which is in the log, and was read."""
+    """Records about a message which is in the log, and was read."""
     polled = {one.value for one in history if one.op == Op.POLL}
     return [one for one in history if one.op in ops and one.value in polled]
 
 
 def place_of(history: list[Record], wanted: Record) -> int:
-    """Where this very record is; others may be equal to it."""
+    """The position of this very record; others may be equal to it."""
     return next(place for place, one in enumerate(history) if one is wanted)
 
 
@@ -137,14 +137,14 @@ def swap_offsets(history: list[Record], dice: random.Random) -> None:
 
 
 def swap_places(history: list[Record], dice: random.Random) -> None:
-    """Of polls only: the times of a send say where it belongs, wherever its line stands."""
+    """Only of polls: the times of a send give its place, wherever its line is."""
     one, two = two_alike(history, dice, Op.POLL)
     first, second = place_of(history, one), place_of(history, two)
     history[first], history[second] = history[second], history[first]
 
 
 def swap_times(history: list[Record], dice: random.Random) -> None:
-    """Of sends only: of polls the places say what came first."""
+    """Only of sends: for polls the position in the file gives the order."""
     one, two = two_alike(history, dice, Op.SEND)
     one.began_ns, two.began_ns = two.began_ns, one.began_ns
     one.ended_ns, two.ended_ns = two.ended_ns, one.ended_ns
@@ -161,20 +161,20 @@ def rename(history: list[Record], dice: random.Random) -> None:
 
 
 def fail(history: list[Record], dice: random.Random) -> None:
-    """What was acknowledged or unknown, and is in the log, is now said to have failed."""
+    """A send that was acknowledged or unknown, and is in the log, is now recorded as failed."""
     victim = dice.choice(in_the_log(history, Op.SEND))
     victim.outcome, victim.offset = Outcome.FAIL, UNKNOWN
 
 
 def forge(history: list[Record], dice: random.Random) -> None:
-    """What failed, or is unknown and did not happen, is now said to be acknowledged."""
+    """A send that failed, or is unknown and did not happen, is now recorded as acknowledged."""
     polled = {one.value for one in history if one.op == Op.POLL}
     lost = [one for one in history if one.op == Op.SEND and one.value not in polled]
     victim = dice.choice(lost)
     victim.outcome, victim.offset = Outcome.OK, dice.randrange(100)
 
 
-# -- of what is told about a log ------------------------------------------------------------------
+# -- answers about a log --------------------------------------------------------------------------
 
 
 def told(history: list[Record], op: Op) -> list[Record]:
@@ -182,14 +182,14 @@ def told(history: list[Record], op: Op) -> list[Record]:
 
 
 def lower_end(history: list[Record], dice: random.Random) -> None:
-    """Only the watcher's or a reader's answers above which something had been acknowledged."""
+    """Only answers to the watcher or a reader, where something higher had been acknowledged."""
     ends = [one for one in told(history, Op.LATEST) if known_before(history, one) >= 0]
     victim = dice.choice(ends)
     victim.offset = dice.randrange(known_before(history, victim) + 1)
 
 
 def known_before(history: list[Record], end: Record) -> int:
-    """The highest offset of the key that was acknowledged before somebody asked for the end."""
+    """The highest offset of the key that was acknowledged before the end was asked for."""
     return max(
         (
             one.offset
@@ -225,7 +225,7 @@ def other_master(history: list[Record], dice: random.Random) -> None:
 
 
 def short_of_the_end(history: list[Record], dice: random.Random) -> None:
-    """The last polls of a reader are missing: what was acknowledged of them, it should have."""
+    """The last polls of a reader are missing: it should have the messages acknowledged in them."""
     process = dice.choice(["reader", "node-1", "node-2"])
     acked = {one.value for one in history if one.op == Op.SEND and one.outcome == Outcome.OK}
     polls = [one for one in told(history, Op.POLL) if one.process == process]

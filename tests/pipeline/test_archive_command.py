@@ -1,6 +1,6 @@
-"""`python -m pipeline archive` as it is typed: what becomes of its words, and of a failure.
+"""`python -m pipeline archive` as typed: its options, and its failures.
 
-What it does with a cluster is in tests/spark; here Spark is left out.
+tests/spark has its work with a cluster; these tests leave Spark out.
 """
 
 from typing import Any
@@ -46,7 +46,7 @@ def test_words_that_make_no_sense_are_exit_code_2(
 
 
 class Job:
-    """Notes what the command has done, in the place of what needs Spark."""
+    """Records what the command has done, in place of what needs Spark."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, fails_at: str = "") -> None:
         self.done: list[object] = []

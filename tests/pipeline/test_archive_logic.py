@@ -1,4 +1,4 @@
-"""An archive as its manifests tell of it: what stands, what is missing, what a replay writes."""
+"""An archive by its manifests: what is valid, what is missing, what a replay writes."""
 
 import attrs
 import pytest
@@ -76,7 +76,7 @@ def test_pieces_stand_in_the_order_of_their_micro_batches() -> None:
 
 
 def test_what_was_merged_does_not_stand_beside_its_merger() -> None:
-    """A job that merges was killed before it had removed all it merged."""
+    """A merging job was killed before it had removed all the merged pieces."""
     whole = larger(Kind.SORTED, 0, 2, span(A, 0, 9))
     pieces = [raw(0), raw(2), raw(3), whole, larger(Kind.LATEST, 0, 3)]
     assert standing(pieces) == [whole, raw(3)]
@@ -108,7 +108,7 @@ def test_an_archive_that_is_not_whole_is_refused(pieces: list[Piece], why: str) 
 
 
 def test_offsets_that_follow_each_other_have_no_gap() -> None:
-    """A partition begins anywhere, and is absent from micro-batches that had nothing of it."""
+    """A partition begins anywhere, and is absent from micro-batches without its data."""
     pieces = [raw(0, span(A, 5, 9)), raw(1, span(B, 0, 3)), raw(2, span(A, 10, 10), span(B, 4, 4))]
     assert gaps(pieces) == []
 
@@ -162,7 +162,7 @@ def test_who_has_only_counted_compares_counts() -> None:
 
 
 def test_what_is_merged_holds_what_its_parts_held() -> None:
-    """A checksum is an XOR of rows' hashes: that of a whole is that of its parts."""
+    """A checksum is an XOR of rows' hashes: that of a whole is the XOR of its parts'."""
     pieces = [
         raw(0, span(A, 0, 9, checksum=0b1100), span(B, 7, 7, checksum=1)),
         raw(1, span(A, 12, 13, checksum=0b1010)),
@@ -286,7 +286,7 @@ def test_an_order_that_makes_no_sense(
 
 
 def test_what_makes_it_another_replay_is_told_apart() -> None:
-    """`--append` and `--allow-gaps` answer questions of the first start: they may come and go."""
+    """`--append` and `--allow-gaps` answer questions of the first start: they may change."""
     one = Order({"a": "b"})
     assert attrs.evolve(one, append=True, allow_gaps=True).document() == one.document()
     changed = [

@@ -1,4 +1,5 @@
-"""The audit without Spark: its options, big histories made for it, tables of time and of lines."""
+"""The audit without Spark: its options, large histories made for it, tables of times and of
+lines."""
 
 import json
 import random
@@ -19,7 +20,7 @@ from pipeline.audit.generate import SHOWS, Plant, Shape
 
 
 def found_in_memory(path: Path) -> Counter[Anomaly]:
-    """Without the lag, which every good history has as well."""
+    """Without the lag, which every good history also has."""
     report = check(read_history(path))
     found = Counter(report.with_verdict(Verdict.BAD))
     found.update(report.with_verdict(Verdict.REPORT))
@@ -73,7 +74,7 @@ def test_what_must_be_found_is_told(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_it_promises_what_the_checker_in_memory_promises() -> None:
-    """The same options of the same names, and the same default of each."""
+    """The same options with the same names and the same defaults."""
     words = ["--not-idempotent", "--clock-error-ms", "1.5", "--lag-ms-max", "7", "--json"]
     given = main.parser().parse_args(["x", *words])
     promised = main.promised(given)
@@ -114,7 +115,7 @@ def test_slices_of_time_hold_every_time_once(seed: int) -> None:
 
 
 def test_blocks_of_files_give_lines_their_numbers() -> None:
-    """One task reads two blocks, of two files; the numbers of the first file begin after those of
+    """One task reads two blocks of two files. The numbers of the first file begin after those of
     the second, because it was given later."""
     pytest.importorskip("pyspark")
     from pipeline.audit.source import TASK_BITS, File, _Block, _places, place_of

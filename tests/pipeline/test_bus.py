@@ -1,4 +1,4 @@
-"""How a job is told where the bus is."""
+"""How a job gets the address of the bus."""
 
 import argparse
 from pathlib import Path

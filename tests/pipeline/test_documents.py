@@ -1,4 +1,4 @@
-"""What docs/spark.md has readers type is what the jobs understand."""
+"""The command lines in docs/spark.md are ones that the jobs accept."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ START = re.compile(r"(?:python -m pipeline|spark-submit .*?pipeline/__main__\.py
 
 
 def commands() -> list[tuple[str, list[str]]]:
-    """Job and words of every command line in the documents."""
+    """Job and arguments of every command line in the documents."""
     found = []
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         text = path.read_text(encoding="utf-8")

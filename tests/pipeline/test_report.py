@@ -1,4 +1,4 @@
-"""The report without Spark: which files, what is worked out of small tables, text and pictures."""
+"""The report without Spark: which files, the figures from small tables, text and pictures."""
 
 import csv
 import io
@@ -247,7 +247,7 @@ def test_the_report_says_what_its_figures_are_worth() -> None:
 
 
 def test_a_picture_is_of_what_differs_by_message_size_only() -> None:
-    """A small message may have had another limit and more requests under way than a large one."""
+    """A small message may have had another limit, and more requests under way, than a large one."""
     one = a_cell(message_bytes=100, limits="network 10mbit", connections=96)
     assert _alike(one, a_cell(message_bytes=1_000, limits="network 20mbit", connections=12))
     others = ({"nodes": 5}, {"groups": 1}, {"benchmark": "y"}, {"rate": 9.0}, {"run": "2"})
@@ -257,7 +257,7 @@ def test_a_picture_is_of_what_differs_by_message_size_only() -> None:
 def test_the_ratio_that_is_drawn_is_of_a_closed_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An open loop offers both layouts the same: its ratio is 1, whatever they could do."""
+    """An open loop offers both layouts the same load: its ratio is 1, whatever they can do."""
     report = a_report()
     opened = {"rate": 100.0}
     closed_loop = list(report["ratio_summaries"])

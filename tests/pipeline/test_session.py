@@ -1,4 +1,4 @@
-"""The session of a job: what is set where nobody has said anything, and what a user reads."""
+"""The session of a job: the defaults, and what a user reads."""
 
 import argparse
 from types import SimpleNamespace
@@ -49,7 +49,8 @@ def progress(batch: int, rows: int) -> dict[str, Any]:
 
 
 def test_progress_is_told_once_a_batch_and_not_of_empty_ones() -> None:
-    """A query says the same progress again until there is more, and empty ones while it idles."""
+    """A query reports the same progress again until there is more, and empty progress while it is
+    idle."""
     looks = [[progress(0, 5000)], [progress(0, 5000), progress(1, 0)], [progress(2, 1)]]
     stopped: list[bool] = []
     query = SimpleNamespace(recentProgress=[], stop=lambda: stopped.append(True))

@@ -1,4 +1,4 @@
-"""The shared cluster of tests with Spark, as tests without an event loop use it."""
+"""The shared cluster of tests with Spark, for tests without an event loop."""
 
 import itertools
 import time
@@ -23,7 +23,7 @@ Row = tuple[bytes | None, bytes | None]
 
 @attrs.frozen
 class Bus:
-    """Any Kafka: what has bootstrap servers and topics."""
+    """Any Kafka with bootstrap servers and topics."""
 
     bootstrap: str
 
@@ -48,7 +48,7 @@ class Bus:
         assert not failures, failures[:3]
 
     def contents(self, topic: str) -> dict[int, list[Row]]:
-        """Every partition's rows from first to last, as a plain consumer reads them."""
+        """All rows of every partition, as a plain consumer reads them."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "contents"})
         try:
             found = consumer.list_topics(topic, timeout=WAIT_S).topics[topic].partitions
@@ -79,26 +79,26 @@ class OurBus(Bus):
     def create(
         self, prefix: str, partitions: int, settings: Mapping[str, str] | None = None
     ) -> str:
-        """The name, which begins with `prefix`, of a new topic that all nodes know."""
+        """The name, beginning with `prefix`, of a new topic that all nodes know."""
         name = f"{prefix}-{next(_numbers)}"
         self.cluster.create_topic(name, partitions, settings)
         self._until_all_say(name, partitions)
         return name
 
     def delete(self, topic: str) -> None:
-        """Gone on return, whichever node is asked."""
+        """Gone when this returns, on every node."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         admin.delete_topics([topic])[topic].result(WAIT_S)
         self._until_all_say(topic, None)
 
     def grow(self, topic: str, partitions: int) -> None:
-        """More partitions, so many in total."""
+        """More partitions: that many in total."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(WAIT_S)
         self._until_all_say(topic, partitions)
 
     def _until_all_say(self, topic: str, partitions: int | None) -> None:
-        """An answer comes from the node that has done it; others may hear of it a moment later."""
+        """The node that has made the change answers; others may hear of it a moment later."""
         deadline = time.monotonic() + WAIT_S
         for node in self.cluster.spec.nodes:
             with Cluster(ClusterSettings(bootstrap=str(node.kafka))) as only_this_one:
@@ -130,13 +130,13 @@ class OurBus(Bus):
         trio.run(self.cluster.restart, node)
 
     def steal_to(self, node: int) -> None:
-        """Ask for all masters on one node, and do not wait: steals happen from now on."""
+        """Ask for all masters on one node; does not wait: steals happen from now on."""
         trio.run(self.cluster.steal_to, node)
 
     def place_all_on(self, node: int) -> None:
-        """All masters to one node by steals; returns when they are there."""
+        """All masters to one node, by steals; returns when they are there."""
         trio.run(self.cluster.place_all_on, node)
 
     def spread(self) -> None:
-        """Masters evenly over the nodes by steals; returns when they are there."""
+        """Masters evenly over the nodes, by steals; returns when they are there."""
         trio.run(self.cluster.spread)

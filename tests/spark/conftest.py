@@ -36,7 +36,7 @@ SMALL = {
     "spark.sql.streaming.stopTimeout": "20s",
     "spark.shuffle.compress": "false",
 }
-"""For a few rows on two cores: starting costs more than working."""
+"""For a few rows on two cores: starting takes longer than working."""
 
 
 @cache
@@ -63,7 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A session on this machine; a task is tried twice. Its workers run this checkout."""
+    """A session on this machine; each task has two attempts. Its workers run this checkout."""
     assert not lacking(), "a test that asks for a session carries the mark `spark`"
     folder = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
@@ -89,23 +89,23 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def _end_of_jvm(gateway: Any) -> None:
-    """Its standard input is what it lives by."""
+    """It lives as long as its standard input."""
     gateway.proc.stdin.close()
     gateway.proc.wait(WAIT_S)
 
 
 @pytest.fixture(scope="package")
 def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurBus]:
-    """Three nodes with short leases, and handles to hurt them; masters are to be spread, and all
-    nodes up, when a test ends."""
+    """Three nodes with short leases, and handles to hurt them; at the end of a test all nodes must
+    be up and masters spread."""
     with running_cluster(tmp_path_factory.mktemp("bus")) as shared:
         yield OurBus(shared.bootstrap, shared)
 
 
 @pytest.fixture(scope="package")
 def foreign() -> Iterator[Bus]:
-    """A Kafka that is not ours: librdkafka's mock cluster. It makes topics of four partitions when
-    it is asked about them."""
+    """A Kafka that is not ours: librdkafka's mock cluster. It creates topics of four partitions
+    when asked about them."""
     owner = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 2})
     brokers = owner.list_topics(timeout=WAIT_S).brokers.values()
     yield Bus(",".join(f"{one.host}:{one.port}" for one in brokers))

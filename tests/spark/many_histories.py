@@ -1,7 +1,7 @@
 """Many histories as one, so that one run of Spark judges them all.
 
-Each gets topics and processes of its own: what is found on them is what is found of it alone. Only
-faults and heals concern everybody, so those who are together have the same.
+Each gets topics and processes of its own: the findings on these are its findings. Only faults and
+heals concern all, so histories that are joined have the same ones.
 """
 
 import random
@@ -26,7 +26,7 @@ def counts_of(report: Report) -> Counts:
 
 
 def together(histories: Sequence[Sequence[Record]]) -> list[Record]:
-    """Those of history 7 have topics and processes that begin with 7/."""
+    """Topics and processes of history 7 begin with 7/."""
     return [
         attrs.evolve(
             one,
@@ -39,12 +39,12 @@ def together(histories: Sequence[Sequence[Record]]) -> list[Record]:
 
 
 def whose(topic: str, process: str | None) -> int:
-    """The history that a finding is of; the process tells where there is no key."""
+    """The history of a finding; the process shows it where there is no key."""
     return int((topic or process or "").partition(SEPARATOR)[0])
 
 
 def scattered(dice: random.Random, records: Iterable[Record]) -> list[Record]:
-    """As several recorders would have written them: the order within each process remains."""
+    """As several recorders would have written them: each process keeps its order."""
     waiting: dict[str, list[Record]] = {}
     for one in records:
         waiting.setdefault(one.process, []).append(one)
@@ -71,9 +71,9 @@ def marks(dice: random.Random, until_ns: int) -> list[Record]:
 
 
 def nonsense(dice: random.Random, records: int, until_ns: int) -> list[Record]:
-    """What nobody would write, of few processes, values, offsets and times: everything collides.
+    """Absurd records of few processes, values, offsets and times: everything collides.
 
-    Each record makes sense by itself.
+    Each record is valid by itself.
     """
     values = [f"v{number}" for number in range(dice.choice((2, 6, 12)))]
     offsets = range(UNKNOWN, dice.choice((3, 8, 14)))
@@ -97,7 +97,7 @@ def nonsense(dice: random.Random, records: int, until_ns: int) -> list[Record]:
 
 
 def plausible(dice: random.Random) -> list[Record]:
-    """Logs, producers and readers as they are, and some of what can go wrong with them."""
+    """Realistic logs, producers and readers, and some of the possible errors."""
     return _Bus(dice).history()
 
 

@@ -20,7 +20,7 @@ def copy_rows(
     rows: int,
     chunk_bytes: int,
 ) -> Any:
-    """The running query, with so many rows in a micro-batch."""
+    """The running query, with that many rows in a micro-batch."""
     frame = (
         spark.readStream.format("evenkeel")
         .option("bootstrap.servers", bootstrap)

@@ -1,5 +1,5 @@
-"""archive and replay with a real bus: stopped at every point where it could matter, nothing twice
-and nothing missing; and what is replayed is what was there."""
+"""archive and replay with a real bus: killed at every critical point, nothing is there twice and
+nothing is missing; a replay gives back what was there."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,12 +25,12 @@ PARTITIONS = 3
 
 
 class Killed(Exception):
-    """The driver is gone at this point, as far as the archive can tell."""
+    """As far as the archive can tell, the driver died at this point."""
 
 
 @contextmanager
 def killed_at(patch: pytest.MonkeyPatch, name: str, *, after: bool) -> Iterator[None]:
-    """The first call of that method is the last thing that is done, or is not done any more."""
+    """The first call of that method is the last thing done, or is already not done any more."""
     method: Callable[..., Any] = getattr(Archive, name)
 
     def fatal(self: Archive, *args: Any) -> None:
@@ -75,16 +75,16 @@ def archive(spark: Any, tmp_path: Path) -> Archive:
 
 
 def quiet(_line: str) -> None:
-    """What is told is shown elsewhere."""
+    """Its output is tested elsewhere."""
 
 
 @pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_a_job_that_dies_anywhere_archives_each_record_once(
     archive: Archive, bus: OurBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the data is there and no manifest, or when Spark does not know that all is done; while
-    more comes in, and while pieces are merged. What is replayed then is what was there, though
-    that job dies as well, with a round written and not noted."""
+    """It dies when the data is there without a manifest, or when Spark does not know that all is
+    done; also while more data comes in, and while pieces are merged. The replay then gives back
+    what was there, although that job dies as well, with a round written but not noted."""
     topic = bus.create("kept", PARTITIONS)
     expected: dict[int, list[Row]] = {at: [] for at in range(PARTITIONS)}
 
@@ -130,7 +130,7 @@ def replay_twice(archive: Archive, bus: OurBus, topic: str, patch: pytest.Monkey
 def test_a_replay_goes_on_only_into_the_topic_it_began_with(
     archive: Archive, bus: OurBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rounds that are done are not in a topic that was made anew under its name."""
+    """The finished rounds are not in a topic that was deleted and made again under its name."""
     topic, again = bus.create("first", 1), bus.create("second", 1)
     bus.produce(topic, {0: rows_of(0, 40)})
     archive_once(archive, bus, topic)
@@ -152,8 +152,8 @@ def test_a_replay_goes_on_only_into_the_topic_it_began_with(
 def test_last_rows_of_keys_go_to_another_number_of_partitions(
     archive: Archive, bus: OurBus
 ) -> None:
-    """A snapshot is made of the one before and what has come since; keys whose last value is null
-    are gone; where a row goes is decided by its key. An archive that has lost rows is found out."""
+    """A snapshot is made of the one before and the data since. Keys whose last value is null are
+    gone; the key decides a row's partition. An archive that has lost rows is detected."""
     topic = bus.create("keyed", 1)
     bus.produce(topic, {0: [(b"a", b"1"), (b"b", b"1"), (b"c", b"1"), (b"a", b"2")]})
     archive_once(archive, bus, topic)

@@ -1,4 +1,4 @@
-"""archive and replay as they are started by users, and killed with their JVM (EXAM=full)."""
+"""archive and replay as users start them, killed with their JVM (EXAM=full)."""
 
 import os
 import signal
@@ -27,13 +27,13 @@ STEP_S = 180.0
 
 
 def job(*words: str) -> "subprocess.Popen[bytes]":
-    """A job in a process group of its own, as all that Spark starts for it."""
+    """A job in a process group of its own, with all that Spark starts for it."""
     command = [sys.executable, "-m", "pipeline", *words, "--master", "local[2]", *CONF]
     return subprocess.Popen(command, cwd=ROOT, start_new_session=True)
 
 
 def killed_when(started: "subprocess.Popen[bytes]", condition: Callable[[], bool]) -> None:
-    """SIGKILL for the group as soon as that is so; it must not have ended by then."""
+    """SIGKILL for the group as soon as the condition holds; it must not have ended by then."""
     deadline = time.monotonic() + STEP_S
     while not condition():
         assert started.poll() is None, "it has ended before it could be killed"

@@ -1,4 +1,4 @@
-"""The audit on Spark says what the checker in memory says: of the same input, the same counts."""
+"""The audit on Spark agrees with the checker in memory: same input, same counts."""
 
 import json
 import random
@@ -34,7 +34,7 @@ from tests.spark.many_histories import (
 pytestmark = pytest.mark.spark
 
 MARKED = b'\xef\xbb\xbf{"op":"heal","process":"o","began_ns":1}\n'
-"""With a byte order mark: a line that Python takes for a record, and our expression does not."""
+"""With a byte order mark: Python accepts the line as a record, our expression does not."""
 BLOCK_BYTES = 1024 * 1024
 """Small, so that a file is read in several blocks."""
 
@@ -67,7 +67,7 @@ def mutants(seeds: Sequence[int]) -> Iterator[list[Record]]:
 
 
 def same(spark: Any, folder: Path, histories: list[list[Record]], seed: int) -> None:
-    """Every history gets what the checker finds of it; and so do all of them as one."""
+    """Every history gets the checker's findings; and so do all of them as one."""
     dice = random.Random(seed)
     options = Options(
         idempotent=dice.random() < 0.7,
@@ -125,9 +125,9 @@ def _counted(told: dict[str, Any]) -> Iterator[tuple[Anomaly, Verdict, int]]:
 @pytest.mark.cluster
 @pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_a_real_clusters_history_gets_the_same_verdict(spark: Any, tmp_path: Path) -> None:
-    """What clients wrote down while masters were stolen and a node died; then with one message that
-    nobody read, and one that somebody read where another is. Both have the same name, and no
-    verdict comes from what was there before."""
+    """Recorded by clients while masters were stolen and a node died; then again with one message
+    that nobody read, and one that was read at another's offset. Both audits have the same name, and
+    no old results enter a verdict."""
     everything_on_1: dict[str, object] = {"all_on": 1}
     async with three_nodes(tmp_path) as cluster:
         async with load(cluster, "p", rate=500) as producer:
@@ -166,7 +166,7 @@ async def test_a_real_clusters_history_gets_the_same_verdict(spark: Any, tmp_pat
 
 
 def test_what_was_planted_is_found_where_it_is(spark: Any, tmp_path: Path) -> None:
-    """In a table, which is the same history as lines; and what is written tells the same."""
+    """In a table, which has the same history as the lines; and the written report says the same."""
     shape = generate.Shape(records=8000, partitions=3, plants=2)
     tables, lines = tmp_path / "x.parquet", tmp_path / "x.jsonl"
     written = generate.write_parquet(shape, tables)
@@ -186,7 +186,7 @@ def test_what_was_planted_is_found_where_it_is(spark: Any, tmp_path: Path) -> No
     for row in findings.where("line is not null").collect():
         assert row.file == str(tables)
         assert of_lines[row.line - 1].key == (row.topic, row.partition)
-        if "lost-on" not in row.anomaly:  # there it is the line of who says that it is done
+        if "lost-on" not in row.anomaly:  # there it is the line of the acknowledgement
             assert row.value in (None, of_lines[row.line - 1].value)
     partitions = spark.read.parquet(str(output / "partitions")).collect()
     assert sum(row.bad for row in partitions) == sum(shape.expected().values()) - 2
@@ -248,7 +248,7 @@ ODD = (
 
 
 def written(dice: random.Random, number: int) -> bytes:
-    """A line with a record, as different programs write it; or one that is hurt."""
+    """A line with a record, as different programs write it; or a damaged one."""
     (record,) = nonsense(dice, 1, 1 << 60)
     record.process, record.value = dice.choice(STRINGS), dice.choice(STRINGS)
     line = line_of(record).encode()[:-1]
@@ -266,8 +266,8 @@ def written(dice: random.Random, number: int) -> bytes:
 
 
 def test_lines_are_read_as_strictly_as_by_python(spark: Any, tmp_path: Path) -> None:
-    """What Spark takes for a record is the same record to Python; what it does not is for Python to
-    judge, and is nothing that people write."""
+    """A line that Spark accepts is the same record to Python. Python judges every other line, and
+    people do not write such lines."""
     from pipeline.audit.columns import OPS, OUTCOMES
     from pipeline.audit.lines import parsed
 
@@ -298,7 +298,7 @@ def test_lines_are_read_as_strictly_as_by_python(spark: Any, tmp_path: Path) -> 
 def test_what_is_no_history_is_refused_by_its_line(
     spark: Any, in_blocks: None, tmp_path: Path
 ) -> None:
-    """In the words of the checker in memory, which reads one file after the other."""
+    """With the message of the checker in memory, which reads one file after the other."""
     good = [line_of(one).encode() for one in good_history(random.Random(1))]
     bad = b'{"op":"poll","process":"p","key":["t",0]}\n'
     files = [tmp_path / name for name in ("b.jsonl", "a.jsonl")]

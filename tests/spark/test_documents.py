@@ -1,4 +1,4 @@
-"""The first query of docs/spark.md is one."""
+"""The first query of docs/spark.md runs."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 
 
 def test_the_first_query_runs(spark: Any, bus: OurBus, capsys: pytest.CaptureFixture[str]) -> None:
-    """In the session that is there already, and against this bus."""
+    """In the tests' session, and against their bus."""
     match = re.search(r"## First query\n\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert match is not None
     topic = bus.create("greetings", 1)

@@ -1,8 +1,8 @@
-"""The exam: a driver is killed in the middle of micro-batches, nodes and masters meanwhile.
+"""The exam: drivers are killed in the middle of micro-batches, and nodes and masters meanwhile.
 
-Every kill falls when part of a micro-batch's rows are in the destination, which is looked at there:
-tests whose kills fall between micro-batches prove nothing. `make test` gives one kill of a driver
-and one of a node, EXAM=full five of each.
+Every kill comes when part of a micro-batch's rows are in the destination, which is checked there: a
+kill between micro-batches proves nothing. `make test` has one kill of a driver and one of a node,
+EXAM=full five of each.
 """
 
 import os
@@ -34,16 +34,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 KILLS = 5 if FULL else 1
 PARTITIONS = 4
 ROWS = 50_000
-"""In a micro-batch."""
+"""Rows in a micro-batch."""
 BATCHES = 10 if FULL else 3
 CHUNK_BYTES = 40_000
-"""So that a micro-batch has more than a hundred chunks, and takes its time."""
+"""So that a micro-batch has more than a hundred chunks, and takes some time."""
 STORY_S = 120.0
 
 
 @attrs.frozen
 class Copying:
-    """From which topic into which, and how much of it is there."""
+    """A copy from topic to topic, and how much of it is done."""
 
     bus: OurBus
     source: str
@@ -62,14 +62,14 @@ class Copying:
         return sum(one.offset for one in ends.values())
 
     def until_inside(self, beyond: int, is_running: Callable[[], object]) -> int:
-        """Wait until more rows than that are there, and only part of those of a micro-batch."""
+        """Wait until more rows than that are there, with the last micro-batch only in part."""
         deadline = time.monotonic() + STORY_S
         while time.monotonic() < deadline:
             copied = self.copied()
             if copied > beyond and copied % ROWS:
                 return copied
             assert is_running(), f"it has ended, with {copied:,} rows copied"
-            time.sleep(0.002)  # the cluster has other things to do
+            time.sleep(0.002)  # the cluster is busy with other work
         pytest.fail(f"{copied:,} rows are there, and none was added within {STORY_S} s")
 
 
@@ -111,7 +111,7 @@ def kill_session(leader: int) -> None:
 
 
 def session_of(leader: int) -> list[int]:
-    """Processes that are alive in this session."""
+    """Processes of this session that are alive."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -126,7 +126,7 @@ def session_of(leader: int) -> list[int]:
 
 @pytest.fixture
 def copying(bus: OurBus, tmp_path: Path) -> Iterator[Copying]:
-    """Numbered rows of about a hundred bytes in the source, keys in every third."""
+    """Numbered rows of about a hundred bytes in the source; every third has a key."""
     source, destination = bus.create("from", PARTITIONS), bus.create("to", PARTITIONS)
     rows: dict[int, list[tuple[bytes | None, bytes | None]]] = {n: [] for n in range(PARTITIONS)}
     for number in range(BATCHES * ROWS):

@@ -1,5 +1,5 @@
-"""The placement job from end to end: three real nodes, a load that sits on one of them although
-masters are even by count, and the balancer that spreads it by the weights the job publishes."""
+"""The placement job from end to end: three real nodes, and a load on one of them although masters
+are even by count. The balancer spreads it by the weights that the job publishes."""
 
 import json
 import os
@@ -58,11 +58,11 @@ class Cluster:
         self.decisions = bus.create("decisions", 1)
 
     def shown(self) -> Any:
-        """What `evenkeel balance show` shows."""
+        """The output of `evenkeel balance show`."""
         return health.call(self.nodes[0].http, "GET", "/balancer")
 
     def asks(self, path: str, body: object) -> Any:
-        """Of the node that the job asks, too: the copies of the others may be a moment behind."""
+        """Also of the node that the job asks: the copies of the others may be a moment behind."""
         return health.call(self.nodes[0].http, "POST", path, body, timeout_s=health.OPERATOR_S)
 
     @property
@@ -70,7 +70,7 @@ class Cluster:
         return ",".join([str(NOBODY), *(str(node.http) for node in self.nodes)])
 
     def together(self) -> list[int]:
-        """Two partitions that one node leads."""
+        """Two partitions with the same leader."""
         leaders = [self.bus.leader_of(self.topic, number) for number in range(PARTITIONS)]
         node = next(one for one in leaders if leaders.count(one) > 1)
         return [number for number, leader in enumerate(leaders) if leader == node][:2]
@@ -149,7 +149,7 @@ class InThisProcess:
 
 @attrs.define
 class FromTheCommandLine:
-    """`python -m pipeline placement` with the time windows it has by itself."""
+    """`python -m pipeline placement` with its default time windows."""
 
     decisions: list[dict[str, Any]] = attrs.Factory(list)
 
@@ -202,8 +202,8 @@ def test_a_skewed_load_is_spread_by_the_weights_the_job_publishes(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """First without Spark: the plan it shows is the one the nodes make of its weights. Then the job
-    publishes, and the balancer goes by that; no producer sees an error."""
+    """First without Spark: the plan it shows is the one that nodes make of its weights. Then the
+    job publishes, and the balancer follows it; no producer sees an error."""
     spark = None if FULL else request.getfixturevalue("spark")
     hot = cluster.together()
     cluster.asks("/admin/balancer", {"paused": True})

@@ -58,7 +58,7 @@ def changed(**fields: object) -> bytes:
 
 
 def loaded(**fields: object) -> bytes:
-    """With a load whose fields are these."""
+    """With a load that has these fields."""
     load = {"bytes_in": 1, "bytes_out": 2, "requests": 3, "cpu_us": 4, "bytes_kept": 5} | fields
     return changed(groups={"1": {name: one for name, one in load.items() if one != "none"}})
 
@@ -151,7 +151,7 @@ def test_every_record_gets_the_verdict_of_the_balancer(spark: Any) -> None:
 
 
 def eventful(dice: random.Random) -> list[LoadReport]:
-    """Eleven minutes of three nodes: masters move, reports are lost, come twice or out of order."""
+    """Eleven minutes of three nodes: masters move; reports are lost, come twice or out of order."""
     told = []
     for second in range(0, 660, 5):
         at_home = second // 130
@@ -182,7 +182,7 @@ def test_in_batch_costs_are_those_of_the_logic(spark: Any, measure: Measure) -> 
 
 
 class Topic:
-    """Records that come in given micro-batches; each `put` is one."""
+    """Records that arrive in given micro-batches; each `put` is one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "records"
@@ -222,8 +222,8 @@ def computation(endpoint: Endpoint, tell: list[Decision]) -> Computation:
 def test_a_stream_publishes_counts_what_it_drops_and_goes_on_after_a_restart(
     spark: Any, tmp_path: Path
 ) -> None:
-    """Three runs on one checkpoint. The second brings reports out of order, twice, late and broken;
-    for the third the node refuses, which is told and ends nothing."""
+    """Three runs on one checkpoint. The second has reports that are out of order, doubled, late and
+    broken. In the third the node refuses, which is reported and ends nothing."""
     topic, node = Topic(tmp_path), Node()
     checkpoint = str(tmp_path / "checkpoint")
     decisions: list[Decision] = []
@@ -276,7 +276,7 @@ def test_a_stream_publishes_counts_what_it_drops_and_goes_on_after_a_restart(
 
 @pytest.mark.cluster
 def test_a_decision_is_written_once(spark: Any, bus: OurBus) -> None:
-    """One for each version, however often and by whom it is written."""
+    """One for each version, however often and by whomever it is written."""
     topic = bus.create("decisions", 1)
     note = Decisions({"bootstrap.servers": bus.bootstrap}, topic, "placement")
     first, second = (

@@ -1,4 +1,4 @@
-"""The report's transforms on sets small enough to be worked out by hand, and by other means."""
+"""The report's transforms on sets small enough to check by hand and by other means."""
 
 import gzip
 import json
@@ -80,7 +80,8 @@ def frame(spark: Any, rows: list[dict[str, Any]], kind: str = "samples") -> Any:
 
 def one_pair() -> Iterator[dict[str, Any]]:
     """Load 0, balanced: 3, 0 and 5 messages in its whole seconds. Load 1, concentrated: 2, 1, 4.
-    Load 2 of the same ends in its first second. Load 3 has no pair, and ten messages in a row."""
+    Load 2, also concentrated, ends in its first second. Load 3 has no pair, and ten messages in a
+    row."""
     yield from (answered(9.5) for _ in range(50))  # warm-up
     yield from (answered(10.1) for _ in range(3))
     yield from (answered(12.9) for _ in range(5))
@@ -150,7 +151,7 @@ def test_percentiles_are_values_that_occur(spark: Any) -> None:
 
 
 def test_an_open_loop_counts_from_when_a_request_was_due(spark: Any) -> None:
-    """A stall of 100 ms: what was due meanwhile was sent late. A batch has no latency."""
+    """A stall of 100 ms: requests due meanwhile were sent late. A batch has no latency."""
     stalled = [
         a_sample(rate=100.0, in_flight=None, intended_ns=due, start_ns=start, end_ns=start + MS)
         for due, start in ((FROM, FROM), (FROM + 10 * MS, FROM + 100 * MS), (TO, TO))
@@ -180,8 +181,8 @@ def move_of(move: figures.Move, number: int, **labels: Any) -> dict[str, Any]:
 
 
 def a_handover(dice: random.Random) -> tuple[list[int], list[figures.Move]]:
-    """Acknowledgements at random times, and moves at some of them, before the first and after the
-    last as well."""
+    """Acknowledgements at random times, and moves at some of them, also before the first and after
+    the last."""
     at, times = 0, []
     for _ in range(dice.choice((1, 3, 300))):
         at += dice.choice((0, 1, 2, 3, 80)) * MS
@@ -203,7 +204,7 @@ def a_handover(dice: random.Random) -> tuple[list[int], list[figures.Move]]:
 
 
 def test_gaps_are_those_of_the_handover_benchmark(spark: Any) -> None:
-    """The same definition as benchmarks/handoff/figures.py, held to it by random cases."""
+    """The same definition as benchmarks/handoff/figures.py, checked with random cases."""
     dice = random.Random(11)
     rows, moves, expected = [], [], {}
     for load in range(30):
@@ -262,7 +263,7 @@ def sampled(folder: Path) -> None:
 
 @pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_a_report_of_what_the_benchmarks_write(spark: Any, tmp_path: Path) -> None:
-    """Both formats, thrown together: one report, in files that people can read."""
+    """Both formats, mixed: one report, in files that people can read."""
     sampled(tmp_path / "in")
     inputs = find([str(tmp_path / "in")])
     report = main.make(spark, inputs)

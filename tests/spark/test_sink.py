@@ -1,7 +1,7 @@
 """DataFrames and streams into topics of a real cluster: once, whatever is run again.
 
-What a task does with its rows is told in tests/pyspark_evenkeel/write/test_writing.py, without
-Spark; here is what only Spark can do wrong: its plans, its retries, its checkpoints.
+tests/pyspark_evenkeel/write/test_writing.py tests without Spark what a task does with its rows.
+Here is what only Spark can do wrong: its plans, its retries, its checkpoints.
 """
 
 from collections import Counter
@@ -62,7 +62,7 @@ def run(frame: Any, checkpoint: Path, options: dict[str, str]) -> None:
 
 
 def forget_last_commit(checkpoint: Path) -> None:
-    """As if the driver had died between the last task and its note of it: the micro-batch is run
+    """As if the driver had died between the last task and its commit: the micro-batch is run
     again."""
     newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda one: int(one.name))
     assert newest.name == "3"
@@ -83,8 +83,7 @@ def times_written(bus: OurBus, topic: str) -> Counter[int]:
 def test_a_micro_batch_that_is_run_again(
     spark: Any, bus: OurBus, numbers: str, tmp_path: Path, delivery: str, expected: dict[int, int]
 ) -> None:
-    """Written once under tokens; without them its rows are there twice, so that we see the test
-    would tell."""
+    """Once with tokens. Without them its rows are doubled, which shows that the test can fail."""
     topic = bus.create("once", 3)
     options = {
         "bootstrap.servers": bus.bootstrap,
@@ -103,7 +102,7 @@ def test_a_micro_batch_that_is_run_again(
 def test_rows_of_a_shuffle_by_destination(
     spark: Any, bus: OurBus, numbers: str, tmp_path: Path
 ) -> None:
-    """Run again with another number of tasks and in another order, rows are still known."""
+    """Run again with another number of tasks and in another order, rows are still recognised."""
     topic = bus.create("by-destination", 4)
     for tasks, shuffles in (("4", 2), ("3", 5)):
         options = {
@@ -134,7 +133,7 @@ def test_rows_of_a_shuffle_by_destination(
 def test_a_shuffle_whose_tasks_change_is_noticed(
     spark: Any, bus: OurBus, numbers: str, tmp_path: Path
 ) -> None:
-    """Without by_destination rows of the second run would be taken for others of the first."""
+    """Without by_destination, rows of the second run would be taken for others of the first."""
     topic = bus.create("noticed", 1)
     options = {"bootstrap.servers": bus.bootstrap, "topic": topic}
     frame = read(spark, bus, numbers).select("value")
@@ -161,8 +160,8 @@ def fails_once(marker: Path, rows: int) -> Any:
 def test_a_task_that_is_tried_again_and_a_write_that_is_repeated(
     spark: Any, bus: OurBus, tmp_path: Path
 ) -> None:
-    """A write has a name: drawn, so that a task's second attempt is known; given, so that the whole
-    write is."""
+    """A write has a name: a random one makes a task's second attempt recognisable; a given one, the
+    whole write."""
     topic = bus.create("batch", 2)
     through = fails_once(tmp_path / "failed", 30_000)
 

@@ -1,6 +1,6 @@
 """The data source in a session: Spark finds it, plans with it, and runs its micro-batches again.
 
-What can be shown by calling the reader's methods is in tests/pyspark_evenkeel.
+Everything that can be tested by calling the reader's methods is in tests/pyspark_evenkeel.
 """
 
 import os
@@ -67,7 +67,7 @@ def _with(reader: Any, kafka: Bus, topic: str, options: dict[str, str]) -> Any:
 
 
 class Query:
-    """A query that copies topics into parquet files; each run ends where the logs end then."""
+    """A query that copies topics into parquet files; each run stops at the logs' present ends."""
 
     def __init__(self, spark: Any, kafka: Bus, topic: str, folder: Path, **options: str) -> None:
         self._spark, self._kafka, self._topic = spark, kafka, topic
@@ -86,14 +86,14 @@ class Query:
         return ended(self.start())
 
     def uncommit(self, batch: int) -> None:
-        """As if the driver had died before that micro-batch, the last one, was committed by the
-        sink or in the checkpoint: its files lie there, and nobody knows of them."""
+        """As if the driver had died before the sink or the checkpoint committed that micro-batch,
+        the last one: its files are there, and nothing refers to them."""
         for log in (self.checkpoint / "commits", self.folder / "rows" / "_spark_metadata"):
             for name in (f"{batch}", f".{batch}.crc"):
                 (log / name).unlink(missing_ok=True)
 
     def offsets(self) -> dict[tuple[str, int], list[int]]:
-        """All that was written so far, sorted."""
+        """All offsets written so far, sorted."""
         rows = self._spark.read.parquet(str(self.folder / "rows")).select(
             "topic", "partition", "offset"
         )
@@ -123,7 +123,7 @@ def some(count: int) -> list[Row]:
 
 
 def test_a_batch_read_is_what_was_produced(spark: Any, bus: OurBus) -> None:
-    """Every column of every codec's rows, by nothing but the name of the format."""
+    """Every column of every codec's rows, with only the name of the format."""
     topic = bus.create("produced", len(CODECS))
     expected = {}
     for partition, codec in enumerate(CODECS):
@@ -166,7 +166,7 @@ def test_pitfall_7_an_empty_topic_has_no_rows(spark: Any, bus: OurBus) -> None:
 
 
 def test_a_task_is_a_range_and_filters_may_narrow_it(spark: Any, bus: OurBus) -> None:
-    """Also where Spark's own setting is off, as it is by default: then all is read."""
+    """If Spark's own setting is off, as by default, everything is read."""
     topic = bus.create("filtered", 3)
     bus.produce(topic, dict.fromkeys(range(3), some(50)))
     chosen = _with(spark.read, bus, topic, {"pushdown": "true", "maxRecordsPerPartition": "40"})
@@ -228,8 +228,8 @@ def test_a_stream_in_small_steps_that_is_restarted(spark: Any, bus: OurBus, tmp_
 def test_pitfall_1_latest_is_where_it_was_when_the_query_first_ran(
     spark: Any, bus: OurBus, tmp_path: Path
 ) -> None:
-    """Batch 0 keeps where the query begins, though it has no rows; it dies before it is committed,
-    and rows come before it is run again."""
+    """Batch 0 has no rows but keeps where the query begins. The query dies before batch 0 is
+    committed, and rows arrive before it is run again."""
     topic = bus.create("latest", 1)
     bus.produce(topic, {0: some(40)})
     query = Query(spark, bus, topic, tmp_path, startingOffsets="latest")
@@ -243,7 +243,7 @@ def test_pitfall_1_latest_is_where_it_was_when_the_query_first_ran(
 def test_pitfall_10_queries_side_by_side_have_their_own_options(
     spark: Any, bus: OurBus, tmp_path: Path
 ) -> None:
-    """They share a registration, and each has a process that plans for it."""
+    """They share a registration, and each has a planning process of its own."""
     topics = [bus.create("parallel", 1) for _ in range(2)]
     queries = []
     for number, topic in enumerate(topics, start=1):
@@ -277,7 +277,8 @@ def test_pitfall_9_what_is_lost_ends_the_query_in_words(
 def test_another_topic_of_the_name_ends_the_query_in_words(
     spark: Any, bus: OurBus, tmp_path: Path
 ) -> None:
-    """With more records than were read of the one before, so that only its id tells."""
+    """The new topic has more records than were read of the old one, so only its id shows the
+    difference."""
     topic = bus.create("twice", 1)
     bus.produce(topic, {0: some(10)})
     query = Query(spark, bus, topic, tmp_path)
@@ -330,7 +331,7 @@ def test_masters_are_stolen_and_a_node_is_killed_while_it_runs(
     assert query.offsets() == {(topic, one): list(range(rows)) for one in range(6)}
 
 
-# -- how the package gets to the workers ----------------------------------------------------------
+# -- how workers get the package ------------------------------------------------------------------
 
 SUBMITTED = """
 import sys
@@ -353,7 +354,7 @@ print("stream", sum(one["numInputRows"] for one in query.recentProgress))
 
 
 def without_ours(folder: Path) -> Path:
-    """A Python that has all packages that this one has, but for ours; a checkout is installed."""
+    """A Python with all packages of this one except ours, which is installed from a checkout."""
     packages = folder / "packages"
     packages.mkdir()
     for one in Path(sysconfig.get_path("purelib")).iterdir():
@@ -373,8 +374,8 @@ def test_pitfall_2_py_files_are_enough_for_batch_only(
     bus: OurBus, tmp_path: Path, on_path: bool
 ) -> None:
     """With them alone the source has to be registered, and no stream can be read: Spark 4.3 looks
-    in the wrong folder for the process that plans it. The archive has to be on the driver's
-    PYTHONPATH, too (docs/spark.md). Should that change one day, the page can be shorter."""
+    in the wrong folder for the planning process. The archive also has to be on the driver's
+    PYTHONPATH (docs/spark.md). If that changes one day, the page can become shorter."""
     topic = bus.create("submitted", 1)
     bus.produce(topic, {0: some(9)})
     for name in ("pyspark_evenkeel", "wire"):

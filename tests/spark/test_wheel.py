@@ -1,4 +1,4 @@
-"""The wheel for Spark's executors is enough, and has nothing that they do not need."""
+"""The wheel for Spark's executors is sufficient, and contains nothing that they do not need."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from tests.spark.bus import OurBus, Row
 
 ROOT = Path(__file__).parents[2]
 THE_CLUSTERS = ("pyspark", "py4j")
-"""What every executor has; the wheel does not ask for it."""
+"""Every executor has these; the wheel does not require them."""
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def dependencies(wheel: Path, folder: Path) -> Path:
-    """The packages that the wheel asks for, in a folder with nothing of ours."""
+    """The packages that the wheel requires, in a folder without anything of ours."""
     (ours,) = metadata.distributions(path=[str(wheel)])
     asked_for = [re.split(r"[^\w-]", line, maxsplit=1)[0] for line in ours.requires or ()]
     assert "pyarrow" in asked_for
@@ -42,7 +42,7 @@ def dependencies(wheel: Path, folder: Path) -> Path:
 
 
 def installed(wheel: Path, folder: Path) -> Path:
-    """The wheel beside them, with nothing else of ours."""
+    """The wheel beside them, without anything else of ours."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     command += ["--no-deps", "--no-index", "--target", str(folder), str(wheel)]
     subprocess.run(command, check=True)
@@ -50,7 +50,8 @@ def installed(wheel: Path, folder: Path) -> Path:
 
 
 def alone(folder: Path, script: str, *words: str) -> str:
-    """What a script prints that can import what is in the folder and Python's own library."""
+    """The output of a script that can import only the folder's contents and Python's own
+    library."""
     command = [sys.executable, "-S", "-P", "-c", script, *words]
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(folder)}
     ran = subprocess.run(command, cwd=folder, env=env, check=True, stdout=subprocess.PIPE)
@@ -129,8 +130,8 @@ print(spark.sparkContext.master)
 def test_two_executors_of_a_spark_cluster_get_the_wheel_by_spark_submit(
     wheel: Path, tmp_path: Path, bus: OurBus
 ) -> None:
-    """A streaming query, by --py-files for executors and PYTHONPATH for the driver (the planner of
-    a streaming read does not see --py-files)."""
+    """A streaming query, with --py-files for executors and PYTHONPATH for the driver (the planner
+    of a streaming read does not see --py-files)."""
     source, target = bus.create("there", 2), bus.create("here", 2)
     rows: dict[int, list[Row]] = {
         at: [(None, f"{at}-{n}".encode()) for n in range(500)] for at in (0, 1)

@@ -1,8 +1,8 @@
-"""Data directories as an earlier version left them, and what is known to be in them.
+"""Data directories as an earlier version left them, and their known contents.
 
-`python -m tests.upgrade.old_directories NAME` makes `golden/NAME.tar.xz` with the program as it is
-now: once for each change of a format that is on disk, before that change. Archives are never made
-again: what matters is that the bytes are the old program's.
+`python -m tests.upgrade.old_directories NAME` makes `golden/NAME.tar.xz` with the present program:
+once for each change of a format that is on disk, before that change. Archives are never made again:
+what matters is that the bytes are the old program's.
 """
 
 import shutil
@@ -41,7 +41,7 @@ PRODUCER_ID: Final = 7_000
 SEQUENCES: Final = 3
 """Batches of ten records each in partition 0, of the idempotent producer."""
 PLAIN: Final = 5
-"""Records in partition 1; all before the last but one are deleted."""
+"""Records in partition 1; all but the last two are deleted."""
 FILLER: Final = "filler"
 FILLER_BYTES: Final = 700_000
 SETS: Final = (
@@ -54,7 +54,7 @@ SETS: Final = (
 
 
 def ask(node: Node, message: Request, version: int) -> Any:
-    """One request of a client, answered by the node's own table of APIs."""
+    """One client request, answered by the node's own table of APIs."""
     api = next(api for api in APIS.values() if api.request is type(message))
     frame = b"".join(encode_request(message, version, 7, "upgrade"))[4:]
     reply = FakeReply()
@@ -86,7 +86,7 @@ def produce(node: Node, partition: int, batch: bytes) -> Any:
 
 
 def fill(node: Node) -> None:
-    """What every archive holds, by the names and numbers above."""
+    """The contents of every archive, by the names and numbers above."""
     wait_for_masters(node)
     configs = [CreatableTopicConfig("retention.bytes", "1000000000")]
     topics = [CreatableTopic(TOPIC, 2, 1, [], configs), CreatableTopic("gone", 2, 1, [], [])]

@@ -1,4 +1,4 @@
-"""A directory that an earlier version wrote is served by this one, with everything in it."""
+"""This version serves a directory that an earlier version wrote, with everything in it."""
 
 from pathlib import Path
 
@@ -39,7 +39,8 @@ def test_there_are_old_directories() -> None:
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name.partition(".")[0])
 def test_an_older_directory_is_served(archive: Path, tmp_path: Path) -> None:
-    """Batches, offsets, sequences, log starts, settings and deletions: as they were left."""
+    """Batches, offsets, sequences, log starts, settings and deletions, exactly as they were
+    left."""
     unpack(archive, tmp_path)
     with one_node(tmp_path, *SETS, groups=GROUPS) as node:
         wait_for_masters(node)
@@ -101,7 +102,7 @@ def test_an_older_directory_is_served(archive: Path, tmp_path: Path) -> None:
 
 
 def uid_of_the_offset(node: Node) -> int:
-    """Of which topic the offset is taken to be that an old release wrote down."""
+    """The topic to which an offset is attributed that an old release wrote."""
     for machine in node.machines.values():
         group = machine.consumer_groups.get(ConsumerGroupId("readers"))
         if group is not None:

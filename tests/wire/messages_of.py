@@ -14,7 +14,7 @@ from wire.codec.schema import FIXED_KINDS, Field, Kind, Spec, fields_of
 from wire.messages.fetch import PRIVATE_TAG
 
 INTEGER_BITS: Final = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}
-# What kio's datetime and timedelta can hold and give back without rounding.
+# The range of kio's datetime and timedelta that survives a round trip without rounding.
 KIO_MS_MAX: Final = 4_000_000_000_000
 
 texts = st.one_of(
@@ -42,9 +42,9 @@ def name_of(value: object) -> str:
 
 @functools.cache
 def messages(cls: type[Any], version: int) -> st.SearchStrategy[Any]:
-    """Instances of `cls` whose fields that `version` does not have keep their defaults.
+    """Instances of `cls` in which fields that `version` does not have keep their defaults.
 
-    So do the fields that only we know: nobody else can say whether we write them well.
+    So do fields that only we know: no other implementation can check them.
     """
     return st.builds(
         cls,
@@ -95,12 +95,12 @@ def _values(name: str, spec: Spec, version: int) -> st.SearchStrategy[Any]:
         case Kind.STRUCT:
             assert spec.struct is not None
             inner = messages(spec.struct, version)
-            # Kafka leaves a tagged structure out when it has its default value; so do we, by None.
+            # Kafka omits a tagged structure that has its default value; we do the same with None.
             return inner if spec.tag is None else inner.filter(lambda one: one != type(one)())
 
 
 def example(cls: type[Any], version: int) -> Any:
-    """A fixed message with something in every field: two elements per array, no nulls."""
+    """A fixed message with a value in every field: two elements per array, no nulls."""
     numbers = iter(range(1, 1000))
     return _filled(cls, version, numbers)
 
@@ -134,7 +134,7 @@ def _some(spec: Spec, version: int, numbers: Any) -> Any:
 
 
 def body(chunks: list[Any]) -> bytes:
-    """The frame behind the length prefix, which must be right."""
+    """The frame without its length prefix, which must be right."""
     joined = b"".join(chunks)
     assert struct.unpack_from(">i", joined)[0] == len(joined) - 4
     return joined[4:]

@@ -1,4 +1,4 @@
-"""Frames as they stand on the wire, and the answers to versions we do not speak."""
+"""Frames as on the wire, and the answers to versions that we do not support."""
 
 import pytest
 
@@ -40,7 +40,7 @@ from wire.messages.produce import (
     TopicProduceResponse,
 )
 
-# (message, version, the request behind its length prefix), spelt out by hand from the protocol.
+# (message, version, the request after its length prefix), written by hand from the protocol.
 GOLDEN_REQUESTS = [
     (
         ApiVersionsRequest("librdkafka", "2.16.0"),
@@ -157,7 +157,7 @@ def test_golden_responses(
 
 
 def test_records_are_neither_copied_in_nor_out() -> None:
-    """Produce hands out views of the frame; Fetch sends the very buffers it was given."""
+    """Produce passes on views of the frame; Fetch sends the very buffers that it was given."""
     payload = bytes(5000)
     request = ProduceRequest(
         topic_data=[TopicProduceData("t", [PartitionProduceData(0, memoryview(payload))])]
@@ -204,7 +204,7 @@ def test_other_versions_have_no_answer(key: int, version: int) -> None:
 
 
 def test_what_is_advertised() -> None:
-    """Old librdkafka switches features by exact versions (kafka.md section 2)."""
+    """Old librdkafka switches features on by exact versions (kafka.md section 2)."""
     ranges = {one.api_key: (one.min_version, one.max_version) for one in advertised()}
     assert ranges[ApiKey.PRODUCE] == (0, 10)
     assert ranges[ApiKey.FETCH] == (4, 16)
@@ -229,10 +229,10 @@ def test_a_version_we_do_not_speak_is_our_own_bug() -> None:
 
 
 def test_none_is_empty_where_a_version_has_no_null() -> None:
-    """So that a handler need not know from which version on a name may be null."""
+    """So a handler need not know since which version a name may be null."""
     for version, expected in ((0, "00000000"), (1, "ffffffff")):
         frame = body(encode_request(MetadataRequest(), version, 1, None))
-        assert frame[10:].hex() == expected  # all topics, either way
+        assert frame[10:].hex() == expected  # all topics in both cases
     header = RequestHeader(ApiKey.JOIN_GROUP, 5, 1, None, 0)
     frame = body(encode_response(header, JoinGroupResponse(error_code=ErrorCode.NOT_COORDINATOR)))
     response = decode_response(ApiKey.JOIN_GROUP, 5, memoryview(frame))

@@ -1,4 +1,4 @@
-"""Record batches, against kio's reader and against every kind of damage."""
+"""Record batches, compared with kio's reader, and with every kind of damage."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def one(data: bytes) -> Batch:
 
 
 def damaged(data: bytes, at: int, new: bytes, *, mend_crc: bool = True) -> Batch:
-    """A batch with some bytes replaced, and its CRC made right again."""
+    """A batch with some bytes replaced and its CRC corrected."""
     changed = bytearray(data)
     changed[at : at + len(new)] = new
     if mend_crc:
@@ -144,16 +144,16 @@ def i(value: int, size: int) -> bytes:
 @pytest.mark.parametrize(
     ("at", "new", "code"),
     [
-        (17, b"\0\0\0\0", ErrorCode.CORRUPT_MESSAGE),  # CRC, not mended
+        (17, b"\0\0\0\0", ErrorCode.CORRUPT_MESSAGE),  # CRC, not corrected
         (57, i(0, 4), ErrorCode.INVALID_RECORD),  # no records
         (57, i(-1, 4), ErrorCode.INVALID_RECORD),
         (57, i(3, 4), ErrorCode.INVALID_RECORD),  # count and last offset delta disagree
         (23, i(0, 4), ErrorCode.INVALID_RECORD),
         (21, i(0x20, 2), ErrorCode.INVALID_RECORD),  # a control batch
         (21, i(0x40, 2), ErrorCode.INVALID_RECORD),  # only compaction says when tombstones may go
-        (21, i(0x08, 2), ErrorCode.INVALID_TIMESTAMP),  # log append time is not the client's
+        (21, i(0x08, 2), ErrorCode.INVALID_TIMESTAMP),  # log append time is not the client's to set
         (21, i(0x05, 2), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
-        (21, i(0x04, 2), ErrorCode.NONE),  # what is in it is for `wire.records.validation`
+        (21, i(0x04, 2), ErrorCode.NONE),  # its contents are for `wire.records.validation`
         (43, i(9, 8), ErrorCode.INVALID_RECORD),  # a producer id without epoch and sequence
         (12, i(77, 4), ErrorCode.NONE),  # the leader epoch is not covered
     ],
@@ -190,7 +190,7 @@ def test_a_partition_is_produced_to_with_exactly_one_batch() -> None:
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
 def test_every_byte_changed_is_noticed_or_harmless(codec: Compression) -> None:
-    """The CRC notices every change; where it is made right, nothing worse than a refusal comes."""
+    """The CRC detects every change; if it is corrected, nothing worse than a refusal happens."""
     data = bytearray(build_batch(RECORDS, compression=codec))
     for at, byte in enumerate(data):
         for changed in {0, 1, 0x7F, 0x80, 0xFF, byte ^ 1} - {byte}:
@@ -213,7 +213,7 @@ def test_noise(noise: bytes) -> None:
 
 
 def walk(data: bytes) -> None:
-    """Do all that can be done with bytes; only BatchError may come out."""
+    """Do everything that can be done with bytes; only BatchError may be raised."""
     try:
         for batch in split(memoryview(data)):
             validate(batch)

@@ -1,4 +1,4 @@
-"""What is known of the cluster never goes back to an older leader."""
+"""A client's knowledge of the cluster never goes back to an older leader."""
 
 import attrs
 
@@ -31,7 +31,7 @@ def leader_of(view: ClusterView) -> tuple[int, int]:
 
 
 def test_an_older_epoch_is_ignored() -> None:
-    """A node that lags must not send us back; one that tells no epochs is believed."""
+    """A node that lags must not send us back; a node without epochs is believed."""
     view = ClusterView()
     view.take(told(1, 5), ["t"])
     view.take(told(2, 4), ["t"])
@@ -54,7 +54,7 @@ def test_a_topic_made_anew_begins_anew() -> None:
 
 
 def test_a_hint_is_taken_only_if_it_is_newer() -> None:
-    """KIP-951: with the refusal comes the new leader, and its address."""
+    """KIP-951: the refusal names the new leader and its address."""
     view = ClusterView()
     view.take(told(1, 5), ["t"])
     before = view.changes

@@ -1,4 +1,5 @@
-"""Every codec there and back, what others write, and batches that lie about what is in them."""
+"""Every codec as a round trip, other implementations' data, and batches that lie about their
+contents."""
 
 import cramjam
 import pytest
@@ -50,7 +51,7 @@ def test_records_survive(codec: Compression) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_no_batch_unpacks_to_more_than_allowed(codec: Compression) -> None:
-    """A few kilobytes that stand for twenty megabytes cost what is allowed, not more."""
+    """A few kilobytes that decompress to twenty megabytes cost only the allowed amount."""
     bomb = bytes(compress(bytearray(20 * LIMIT), codec))
     with pytest.raises(BatchError) as refused:
         decompress(batch_of(bomb, codec), LIMIT)
@@ -74,7 +75,7 @@ def test_damage_is_a_batch_error_or_other_bytes(codec: Compression, data: st.Dat
 
 
 def test_snappy_comes_framed_and_bare() -> None:
-    """Java frames it, librdkafka does not; we write what Java does."""
+    """Java frames it, librdkafka does not; we write it like Java."""
     payload = b"some records " * 10_000
     framed = bytes(compress(bytearray(payload), Compression.SNAPPY))
     assert framed.startswith(XERIAL_MAGIC)

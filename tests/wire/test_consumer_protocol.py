@@ -1,4 +1,4 @@
-"""What group members tell each other: kio's bytes, versions of the future, and hostile members."""
+"""Messages between group members: kio's bytes, future versions, and hostile members."""
 
 import importlib
 import io
@@ -33,7 +33,7 @@ def kio_class(name: str, version: int) -> type:
 
 
 def kio_again(data: bytes, name: str, version: int) -> bytes:
-    """What kio writes for what it reads."""
+    """kio's encoding of what it has decoded."""
     cls = kio_class(name, version)
     message, size = entity_reader(cls)(data, 2)
     assert 2 + size == len(data)

@@ -1,4 +1,4 @@
-"""Error codes: the table was drawn up from kio's; the second test spells out what we rely on."""
+"""Error codes: the table was made from kio's; the second test lists the ones we rely on."""
 
 from kio.schema.errors import ErrorCode as KioErrorCode
 
@@ -11,7 +11,7 @@ def test_error_codes_are_those_of_kafka() -> None:
 
 
 def test_the_ones_this_broker_lives_by() -> None:
-    """Spelt out by number: librdkafka retries these and fails on those."""
+    """By number: librdkafka retries on these and fails on those."""
     assert ErrorCode.NOT_LEADER_OR_FOLLOWER == 6
     assert ErrorCode.COORDINATOR_LOAD_IN_PROGRESS == 14
     assert ErrorCode.UNSUPPORTED_VERSION == 35

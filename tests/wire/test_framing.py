@@ -1,4 +1,4 @@
-"""However the stream is cut into reads, the same frames come out, and no length is believed."""
+"""However a stream is split into reads, the same frames come out, and no length is trusted."""
 
 import random
 import tracemalloc
@@ -92,7 +92,7 @@ def test_byte_by_byte(read: int) -> None:
 
 @pytest.mark.parametrize("size", [MIB, MIB + 1, 2 * MIB - 100, 4 * MIB + 1])
 def test_large_frames_back_to_back(size: int) -> None:
-    """Each is received into memory of its own, with small frames between them."""
+    """Each gets memory of its own, with small frames in between."""
     payload = (NOISE * 3)[:size]
     payloads = [payload, b"small", payload[::-1], frame_of(OWNED_OVER_BYTES), payload]
     for reads in ([10**9], [200_000, 5], [65_536]):
@@ -188,7 +188,7 @@ def test_a_length_alone_costs_one_step_of_memory() -> None:
 
 
 class NarrowRoom:
-    """Memory for what comes, of which there may be none."""
+    """Memory for incoming data, of which there may be none."""
 
     def __init__(self) -> None:
         self.free = 0
@@ -208,7 +208,7 @@ class NarrowRoom:
 
 @pytest.mark.parametrize("key", [0, 8])
 def test_what_is_kept_of_a_frame_that_is_too_long_waits_for_room(key: int) -> None:
-    """Its bytes are somebody's memory as well, whether it ever ends or not."""
+    """Its bytes take somebody's memory as well, whether or not it ever ends."""
     room = NarrowRoom()
     assembler = FrameAssembler(FrameLimits(default=1000, read_over_max=1 << 30), room)
     head = (4 * PREFIX_BYTES).to_bytes(4, "big") + key.to_bytes(2, "big") + bytes(100)

@@ -1,4 +1,4 @@
-"""LZ4 that some consumers read and others never: refused before it is stored."""
+"""LZ4 frames that some consumers can read and others never: refused before they are stored."""
 
 import struct
 
@@ -28,11 +28,11 @@ def frame(payload: bytes, *, linked: bool = False, checksum: bool = False) -> by
 
 
 HEAD = bytes.fromhex("04224d18604082")
-"""Of a frame of independent blocks, without checksums."""
+"""The head of a frame of independent blocks, without checksums."""
 
 
 def block(payload: bytes) -> bytes:
-    """One that is stored as it is."""
+    """A block that is stored uncompressed."""
     return struct.pack("<I", len(payload) | 1 << 31) + payload
 
 
@@ -51,8 +51,8 @@ def block(payload: bytes) -> bytes:
     ids=["two", "empty first", "skipped last", "skipped first", "linked", *["empty block"] * 3],
 )
 def test_what_java_does_not_read_to_its_end_is_refused(stored: bytes, what: str) -> None:
-    """It can be decompressed, and to the right records: Kafka's consumer cannot do it, though, and
-    would stop there for ever (tried with kafka-clients 4.1). Its brokers take none of it."""
+    """It decompresses to the right records, but not with Kafka's consumer, which would stop there
+    for ever (tried with kafka-clients 4.1). Kafka's brokers accept none of these."""
     one = batch(stored, 2, codec=Compression.LZ4)
     assert decompress(one, LIMIT) == BOTH
     error = refused(one)
@@ -87,7 +87,7 @@ def test_a_frame_of_many_blocks_is_taken(checksum: bool) -> None:
 
 
 def test_what_was_stored_before_is_still_read() -> None:
-    """Only what comes is refused: our own reader takes any frame."""
+    """Only new data is refused: our own reader accepts any frame."""
     one = batch(frame(ONE) + frame(OTHER), 2, codec=Compression.LZ4)
     assert [each.offset for each in iterate_records(one, decompress(one, LIMIT))] == [0, 1]
     with pytest.raises(BatchError):

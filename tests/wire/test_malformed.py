@@ -98,7 +98,7 @@ def test_bytes_after_a_message_are_ignored(api: Api, version: int, direction: st
 
 
 def with_unknown_tags(count: int, size: int) -> bytes:
-    """Heartbeat v4 with tagged fields nobody knows, in the header and in the body."""
+    """Heartbeat v4 with unknown tagged fields in the header and in the body."""
     tags = bytearray()
     put_uvarint(tags, count)
     for tag in range(count):
@@ -165,8 +165,8 @@ def metadata_of_nameless_topics(count: int) -> bytes:
 def test_what_a_frame_makes_us_allocate_is_bounded(
     key: ApiKey, made: Callable[[int], bytes], most: int
 ) -> None:
-    """Three bytes make a topic: without ITEMS_MAX, 16 MiB of them would take half a gigabyte. What
-    is decoded on the loop (a Produce, most of which are records) may hold fewer."""
+    """Three bytes make a topic: without ITEMS_MAX, 16 MiB of them would take half a gigabyte.
+    Requests that are decoded on the loop (a Produce, which is mostly records) may hold fewer."""
     message: Any = read(APIS[key], 9, "request", made(most))
     assert len(message.topics if key == ApiKey.METADATA else message.topic_data) == most
 

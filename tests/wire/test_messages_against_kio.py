@@ -1,12 +1,12 @@
 """Every message and version against kio, an independent implementation of the protocol.
 
-A random message of ours is encoded by us and read by kio; every field must have arrived under its
-own name. What kio writes for what it read must be, byte for byte, what we wrote; and what we read
-from kio's bytes must be the message we began with.
+We encode a random message of ours and kio reads it; every field must arrive under its own name.
+What kio writes for it must be, byte for byte, what we wrote; and what we read from kio's bytes must
+be the message we began with.
 
-kio is independent of our codec, but not of our field lists, which were first drawn up from its
-classes. Those were compared once, by hand, with Kafka's own definitions as kafka-python 3.0.12
-ships them (2255 pairs of field and version: order, type, nullability, tags, number defaults).
+kio is independent of our codec, but not of our field lists, which were first made from its classes.
+Those were compared once, by hand, with Kafka's own definitions as shipped with kafka-python 3.0.12
+(2255 pairs of field and version: order, type, nullability, tags, number defaults).
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ from wire.codec.compiler import decoder, encoder
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MS = datetime.timedelta(milliseconds=1)
 EXAMPLES = 30 if os.environ.get("EXAM") == "full" else 10
-"""Of each of 316 versions and directions; neighbouring versions share most of their fields."""
+"""For each of 316 versions and directions; neighbouring versions share most of their fields."""
 
 
 def kio_type(api: Api, version: int, direction: str) -> type[Any]:
@@ -57,7 +57,7 @@ def kio_type(api: Api, version: int, direction: str) -> type[Any]:
 
 
 def assert_same(ours: Any, theirs: Any, version: int) -> None:
-    """Field by field, by name (kio drops `_ms`), with kio's richer types brought down to ours."""
+    """Field by field, by name (kio drops `_ms`), with kio's richer types converted to ours."""
     if dataclasses.is_dataclass(theirs):
         if ours is None:
             assert theirs == type(theirs)(), "a tagged structure we left out was not a default one"
@@ -129,7 +129,7 @@ def test_we_and_kio_agree(api: Api, version: int, direction: str, data: st.DataO
 def test_so_we_do_of_what_only_clients_send(
     api: Api, version: int, direction: str, data: st.DataObject
 ) -> None:
-    """No node decodes these requests: their bodies alone are compared."""
+    """No node decodes these requests: only their bodies are compared."""
     cls: type[Any] = api.request if direction == "request" else api.response
     message = data.draw(messages(cls, version))
     flexible = api.flexible(version)

@@ -51,8 +51,8 @@ def untagged(message: Any) -> Any:
 )
 @given(data=st.data())
 def test_whole_and_broken_off(api: Api, version: int, data: st.DataObject) -> None:
-    """All of a message is read as the generated decoder reads it; of a part, never more than is
-    there, and nothing else than what the whole says."""
+    """The generated decoder agrees on a whole message. Of a part, we read no more than is there,
+    and nothing that the whole does not say."""
     flexible = api.flexible(version)
     message = data.draw(messages(api.request, version))
     frame = memoryview(encoded(message, version, flexible))
@@ -64,7 +64,7 @@ def test_whole_and_broken_off(api: Api, version: int, data: st.DataObject) -> No
 
 
 def begins(part: Any, whole: Any) -> bool:
-    """Whether every value of `part` is that of `whole`, is a start of it, or is a default."""
+    """Whether every value of `part` equals that of `whole`, is a prefix of it, or is a default."""
     default = type(part)()
     for field in fields_of(type(part)):
         mine, theirs = getattr(part, field.name), getattr(whole, field.name)
@@ -104,7 +104,7 @@ def test_an_item_counts_from_its_first_field_on(flexible: bool) -> None:
 @pytest.mark.parametrize(
     ("version", "bytes_there"),
     [
-        (1, b"\xff\xff\xff\xff"),  # null, where there is no null
+        (1, b"\xff\xff\xff\xff"),  # null, where null is not allowed
         (1, b"\x00\x00\x00\x01\xff\xff"),
         (1, b"\x00\x00\x00\x01\x00\x01\xff"),  # not UTF-8
         (2, b"\xff\xff\xff\xff\x7f"),  # a varint of more than 32 bits

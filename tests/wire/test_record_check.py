@@ -1,4 +1,5 @@
-"""What is read of a producer's records before they are stored, and what is then read of them."""
+"""What is checked in a producer's records before they are stored, and that they can then be
+read."""
 
 import gzip
 import random
@@ -52,7 +53,7 @@ def record(
     longer: int = 0,
     more: bytes = b"",
 ) -> bytes:
-    """One by its parts, each of which may lie; `longer` is added to its length."""
+    """A record made of its parts, each of which may lie; `longer` is added to its length."""
     body = b"\0" + varint(time) + varint(offset) + key + value + headers
     return varint(len(body) + longer) + body + more
 
@@ -83,7 +84,7 @@ def refused(one: Batch, rules: Rules = READABLE) -> BatchError:
 
 
 LONG_ZERO = b"\x80\x80\x80\x80\x80\0"
-"""A zero of six bytes, which Java refuses to read where a length stands."""
+"""A zero of six bytes, which Java refuses to read as a length."""
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,7 @@ def test_records_that_cannot_be_read_are_refused_and_named(
 
 
 def test_a_count_that_its_bytes_cannot_hold_is_refused_before_anything_is_read() -> None:
-    """Or a batch of a hundred bytes would use up two billion offsets."""
+    """Otherwise a batch of a hundred bytes would use up two billion offsets."""
     error = refused(batch(gzip.compress(record()), 2**31 - 1, codec=Compression.GZIP))
     assert error.code is ErrorCode.INVALID_RECORD
     assert "2147483647 records in" in str(error)
@@ -154,7 +155,7 @@ def test_what_becomes_too_much_is_refused_as_that(codec: Compression) -> None:
 
 
 def test_all_records_out_of_time_are_named() -> None:
-    """But those without a time, which no limit is for (KIP-937)."""
+    """Except those without a time, which have no limit (KIP-937)."""
     rules = Rules(NOW_MS - 10, NOW_MS + 10)
     times = [0, -10, 10, 11, -11, -NOW_MS - 1, 5, -NOW_MS]
     payload = b"".join(record(index, time=time) for index, time in enumerate(times))
@@ -239,7 +240,8 @@ record_lists = st.lists(
 
 
 def read_by_all(one: Batch) -> None:
-    """Our readers agree: offsets ascend one by one to what the header says, and nothing is left."""
+    """Our readers agree: offsets ascend one by one to the header's last, and nothing is left
+    over."""
     count = one.header.record_count
     payload = decompress(one, LIMIT)
     records = list(iterate_records(one, payload))
@@ -268,7 +270,7 @@ def test_what_is_sound_is_taken(records: list[Record], codec: Compression) -> No
 def test_what_is_taken_is_read_in_full(
     records: list[Record], codec: Compression, data: Any
 ) -> None:
-    """Mutate the records, or the stored bytes, or the header, under a checksum that is right."""
+    """Mutate the records, the stored bytes or the header, under a correct checksum."""
     writer = BatchWriter()
     for each in records:
         writer.append(each)
@@ -295,7 +297,7 @@ def test_what_is_taken_is_read_in_full(
 
 
 def mutate(data: bytearray, chance: random.Random) -> None:
-    """Anywhere, but rather where the first record says what it is."""
+    """Anywhere, but preferably in the first record's own fields."""
     for _ in range(chance.randrange(1, 3)):
         at = chance.randrange(min(len(data), chance.choice((8, 1 << 20))) or 1)
         what = chance.randrange(6)

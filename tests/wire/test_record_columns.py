@@ -1,4 +1,4 @@
-"""Columns of records: the very bytes that are written record by record."""
+"""Columns of records give the same bytes as writing record by record."""
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ RECORDS = st.lists(
 
 
 def columns(records: list[Record]) -> tuple[object, object, object]:
-    """Keys, values and headers, each a slice of a longer column, as they come from a shuffle."""
+    """Keys, values and headers, each a slice of a longer column, as after a shuffle."""
     keys = pa.array([b"before", *(one.key for one in records), None], pa.binary())
     values = pa.array([None, *(one.value for one in records), b"after"], pa.binary())
     pairs = [[(name.encode(), content) for name, content in one.headers] for one in records]
@@ -69,7 +69,7 @@ def test_no_record_is_longer_than_promised(records: list[Record]) -> None:
 
 
 def longest(record: Record) -> bytes:
-    """A record that is as long as it can be: far from the first of its batch."""
+    """A record as long as possible: far from the first of its batch."""
     writer = BatchWriter()
     writer.count = 1 << 30
     writer.base_timestamp_ms = -(1 << 61)
@@ -79,7 +79,7 @@ def longest(record: Record) -> bytes:
 
 @pytest.mark.parametrize("step", [1, 7, 1 << 40])
 def test_many_records_with_and_without_times(step: int) -> None:
-    """Offsets and times of one, two and three bytes and more, with all of them alike or not."""
+    """Offsets and times of one, two, three and more bytes, all of them alike or not."""
     count = 9_000
     keys = pa.array([None, b"k"] * (count // 2), pa.binary())
     values = pa.array([b"v"] * count, pa.binary())

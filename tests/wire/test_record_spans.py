@@ -1,4 +1,5 @@
-"""Records as places in a payload: the records that others read, and no surprise from damage."""
+"""Records as positions in a payload: the same records that others read, and no surprise from
+damage."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

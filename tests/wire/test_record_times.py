@@ -1,4 +1,4 @@
-"""Times inside a batch: the first record of a time or later, and the greatest one."""
+"""Times inside a batch: the first record at or after a time, and the greatest time."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ def placed(data: bytes) -> Batch:
 
 
 def without(data: bytes, gone: set[int]) -> bytes:
-    """What compaction leaves of an uncompressed batch when it takes these records."""
+    """What compaction leaves of an uncompressed batch when it removes these records."""
     header, payload = parse_header(memoryview(data)), data[HEADER_BYTES:]
     spans = [span for span in record_spans(header, payload) if span.offset_delta not in gone]
     left = b"".join(payload[span.start : span.stop] for span in spans)

@@ -1,4 +1,4 @@
-"""Tokens survive the way through a record batch's header, and order as they are written."""
+"""Tokens survive a round trip through a record batch's header, and keep their order."""
 
 import pytest
 from hypothesis import given

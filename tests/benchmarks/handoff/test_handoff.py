@@ -1,4 +1,4 @@
-"""The handover benchmark's arithmetic: silences, percentiles, bars, and the page it writes."""
+"""The handover benchmark's arithmetic: silences, percentiles, limits, and the page it writes."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def interval(from_ms: float, to_ms: float) -> Interval:
         ((0, 1, 2, 3), (1, 2), 1),
         ((0, 1, 9, 10), (2, 3), 8),  # nothing in it: the silence that spans it
         ((0, 1, 9, 10), (0, 12), 8),
-        ((0, 1), (0, 20), 19),  # what never ended lasts to the end
+        ((0, 1), (0, 20), 19),  # without an end it lasts until the run ends
         ((), (5, 8), 3),
         ((10,), (0, 12), 2),
     ],

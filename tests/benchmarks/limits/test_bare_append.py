@@ -57,7 +57,7 @@ def produce(bootstrap: str) -> dict[tuple[int, int], bytes]:
 
 
 def places_of(found: list[Entry]) -> dict[tuple[int, int], list[bytes | None]]:
-    """What a log holds: values by partition and offset, of either topic."""
+    """A log's contents: values by partition and offset, of either topic."""
     places: dict[tuple[int, int], list[bytes | None]] = {}
     for entry in found:
         (batch,) = split(memoryview(entry.records))
@@ -93,7 +93,7 @@ async def test_what_is_acknowledged_is_in_all_three_logs(
         assert measured.count > 0
         assert measured.bytes == measured.count * 600
         assert count >= 3 * measured.count
-        with trio.fail_after(LOG_S):  # a majority has everything; the third has a moment for it
+        with trio.fail_after(LOG_S):  # a majority has everything; the third gets a moment for it
             for log in bare.logs:
                 while True:
                     found = list(entries(log))
@@ -110,7 +110,7 @@ async def test_what_is_acknowledged_is_in_all_three_logs(
 
 @pytest.mark.parametrize("kind", echo.KINDS)
 async def test_an_echo_server_outlives_its_clients(kind: str) -> None:
-    """Who closes a socket with an unread echo resets it: that ended servers, and their loads."""
+    """Closing a socket with an unread echo resets it: that used to end servers, and their loads."""
     server = start_module(echo.__name__, kind)
     try:
         port = int(await line_of(server))
@@ -128,7 +128,7 @@ async def test_an_echo_server_outlives_its_clients(kind: str) -> None:
 async def test_both_sides_are_measured_beside_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As short as can be: that it measures, not what."""
+    """As short as possible: it only shows that measuring works."""
     monkeypatch.chdir(tmp_path)
     lines: list[str] = []
     limits = Limits(
@@ -147,7 +147,7 @@ async def test_both_sides_are_measured_beside_the_machine(
     assert [one.name for one in limits.outcomes] == names, told
     for outcome in limits.outcomes:
         assert not outcome.failure, told
-        # CPU is counted in ticks of 10 ms: so short a run may cost none of them.
+        # CPU is counted in ticks of 10 ms: such a short run may take none of them.
         assert all(one.value > 0 for one in outcome.figures if " us" not in one.name), told
     assert limits.configurations[PRODUCT]["settings"]["storage"]["durability"] == "fsync"
     assert limits.configurations[BARE]["partitions"] == 6

@@ -1,4 +1,4 @@
-"""The bare append's parts, what is made of its rounds, and how that is told."""
+"""The bare append's parts, the evaluation of its rounds, and the output."""
 
 from pathlib import Path
 
@@ -149,7 +149,7 @@ def test_a_log_gives_back_what_was_written(tmp_path: Path) -> None:
 
 
 def test_at_its_end_a_log_begins_again(tmp_path: Path) -> None:
-    """And nobody takes what is left of the round before for the end of this one."""
+    """The rest of the round before must not be taken for the end of this one."""
     ring = Ring(tmp_path / "log", BATCH_BYTES_MAX)
     whole = BATCH_BYTES_MAX // 4
     for sequence in range(1, 7):
@@ -179,7 +179,7 @@ def measured(count: int, *, cpu_s: float = 0.1, p50_ms: float = 1.0) -> Measured
 
 
 def outcomes() -> list[Outcome]:
-    """Twice as fast, or half as fast, in the middle pair: the median does not care."""
+    """Twice or half as fast in the middle pair: the median stays the same."""
     found = []
     for load in LOADS:
         pairs = [

@@ -1,6 +1,6 @@
 """A broker for the load generator: real sockets, real frames, answers as late as a test wants.
 
-It knows one topic, leads all of its partitions, stores nothing, and counts what it was sent.
+It has one topic, leads all of its partitions, stores nothing, and counts what it gets.
 """
 
 import selectors
@@ -36,7 +36,8 @@ from wire.records.batch import iterate_records, produced_batch
 
 NODE = 7
 Judge = Callable[[int], int]
-"""Number of a produce request, from 0 -> its error code; it may sleep, which stops the broker."""
+"""From the number of a produce request, counted from 0, to its error code; it may sleep, which
+stops the broker."""
 
 
 class TinyBroker:
@@ -138,7 +139,7 @@ def tiny_broker(
 
 
 def stall_once(at_number: int, seconds: float) -> Judge:
-    """The broker hangs for a while at one request; all that come meanwhile wait."""
+    """The broker hangs for a while at one request; all that arrive meanwhile wait."""
 
     def judge(number: int) -> int:
         if number == at_number:

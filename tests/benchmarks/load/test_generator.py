@@ -77,7 +77,7 @@ def test_closed_loop_counts_what_was_answered_and_uses_all_partitions() -> None:
 
 
 def test_connections_begin_with_different_partitions() -> None:
-    """Else all of them would load one partition at a time, which no clients do."""
+    """Otherwise all of them would load one partition at a time, which real clients do not do."""
 
     def slow(_number: int) -> int:
         time.sleep(0.2)  # longer than the window: each connection sends one request
@@ -111,7 +111,7 @@ def test_open_loop_keeps_its_rate() -> None:
 def test_a_stall_costs_every_request_that_was_due_meanwhile() -> None:
     """No coordinated omission: a fifth of the window was stalled, so p90 shows it.
 
-    A closed loop with one request outstanding would have seen one slow request.
+    A closed loop with one request outstanding would see only one slow request.
     """
     stall_s = 0.2
     with tiny_broker(judge=stall_once(100, stall_s)) as broker:
@@ -121,8 +121,8 @@ def test_a_stall_costs_every_request_that_was_due_meanwhile() -> None:
 
 
 def test_what_a_full_socket_holds_up_is_late_and_not_left_out() -> None:
-    """The broker stops reading for longer than the window lasts: sending itself blocks, and what
-    was due meanwhile counts all the same, from when it was due."""
+    """The broker stops reading for longer than the window: sending itself blocks. Requests due
+    meanwhile still count, from when they were due."""
     rate, window_s, stall_s = 100.0, 1.0, 1.5
     with tiny_broker(partitions=1, judge=stall_once(20, stall_s)) as broker:
         job = job_for(

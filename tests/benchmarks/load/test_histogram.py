@@ -1,4 +1,4 @@
-"""Percentiles are those of a sorted list, to within the width of a bucket."""
+"""Percentiles are those of a sorted list, within the width of a bucket."""
 
 import json
 from math import ceil
@@ -46,8 +46,8 @@ def test_a_histogram_survives_json(values: list[int]) -> None:
 
 
 def test_a_closed_loop_is_corrected_for_what_it_did_not_send() -> None:
-    """A request a millisecond for a second, then a stall of a second: half of all the time is in
-    the stall, so half of all requests would have been."""
+    """A request a millisecond for a second, then a stall of a second: half of the time is in the
+    stall, so half of all requests would have been too."""
     ms = 1_000_000
     closed = Histogram([ms] * 1000 + [1000 * ms])
     assert closed.percentile(99) <= ms * (1 + PRECISION)

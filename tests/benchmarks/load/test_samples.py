@@ -1,4 +1,4 @@
-"""Raw samples: what the loads write down, and that it agrees with what they say in sum."""
+"""Raw samples: what the loads record agrees with the sums that they report."""
 
 import gzip
 import json
@@ -100,7 +100,7 @@ def test_what_a_load_in_which_nothing_came_leaves_is_a_file_without_rows(
 
 
 def test_the_report_reads_the_columns_that_are_written() -> None:
-    """The job must not import the benchmarks, nor they the job: this holds them together."""
+    """The job must not import the benchmarks, nor they the job: this test keeps them in step."""
     for ours, theirs in (
         (samples.SAMPLE_COLUMNS, schema.SAMPLES),
         (samples.MOVE_COLUMNS, schema.MOVES),
@@ -138,7 +138,7 @@ def test_a_closed_loop_writes_down_what_it_counts(tmp_path: Path) -> None:
 
 
 def test_an_open_loop_writes_down_when_requests_were_due(tmp_path: Path) -> None:
-    """During a stall of 0.2 s requests are due that are sent late, or answered late."""
+    """During a stall of 0.2 s, due requests are sent late or answered late."""
     with tiny_broker(judge=stall_once(50, 0.2)) as broker:
         job = job_for(broker, rate=500.0, window_s=0.4, samples=a_file(tmp_path))
         measured = generator.run(job)

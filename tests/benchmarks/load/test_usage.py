@@ -1,4 +1,4 @@
-"""CPU and memory as /proc tells it, of this very process."""
+"""CPU and memory from /proc, of this process itself."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ def test_the_machine_is_at_least_as_busy_as_we_are() -> None:
 
 
 def test_resident_memory_grows_with_what_is_touched() -> None:
-    """Of a process that does nothing else: this one may give back what other tests have used."""
+    """In a process that does nothing else: this one may free memory of other tests."""
     size = 32 * 1024 * 1024
     script = f"print(flush=True); input(); kept = b'x' * {size}; print(flush=True); input()"
     child = subprocess.Popen(

@@ -1,11 +1,11 @@
-"""Whether this machine can be several."""
+"""Whether this machine can simulate several."""
 
 import pytest
 
 from benchmarks.machines.network import why_not
 
 NOT_GIVEN = ("need root", "not found")
-"""What a user can mend; any other reason would be a defect of ours."""
+"""Reasons that a user can remove; any other would be a defect of ours."""
 
 
 def skip_without_machines() -> None:

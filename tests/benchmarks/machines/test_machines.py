@@ -1,4 +1,5 @@
-"""Machines made of network namespaces: their links limit, and no end of a program leaves any."""
+"""Machines made of network namespaces: their links have limits, and no machine outlives its
+program."""
 
 import os
 import signal
@@ -81,7 +82,8 @@ def test_samples_are_told_the_limit() -> None:
 
 
 def usage_of(nodes: float, client: float, others: float) -> Usage:
-    """A second in which each of three nodes, the client and all others took so many seconds."""
+    """A second in which each of three nodes, the client and all others used that many seconds of
+    CPU."""
     return Usage(1.0, (nodes, nodes / 2, 0.0), client, others, (10, 20, 30), (1, 2, 3))
 
 
@@ -124,7 +126,7 @@ def connected(
 
 
 def bytes_per_s(sender: socket.socket, receiver: socket.socket, seconds: float) -> float:
-    """After the bucket's burst and what waits in queues has had a second to pass."""
+    """After a second for the bucket's burst and for what waits in queues."""
 
     def pour() -> None:
         try:
@@ -152,8 +154,8 @@ TRIES_MAX = 5
 
 @pytest.mark.parametrize("way", ["sends", "receives"])
 def test_a_link_lets_through_what_it_is_limited_to(machines: Network, way: str) -> None:
-    """In each direction, as far as frames' headers allow; and without a limit, far more. Never more
-    than that; less where this machine is busy, so it may try again."""
+    """In each direction, as far as frames' headers allow; without a limit, far more. Never more
+    than the limit; less if this machine is busy, so it may try again."""
     machine, clients = machines.machines[0], machines.clients
     address = machines.addresses[0]
     shares: list[float] = []
@@ -197,7 +199,7 @@ def test_machines_reach_each_other(machines: Network) -> None:
 
 
 async def test_a_relay_reaches_a_loopback_inside(machines: Network) -> None:
-    """As `evenkeel status` reaches the HTTP port of a node that is on a machine."""
+    """As `evenkeel status` reaches the HTTP port of a node on such a machine."""
     machine = machines.machines[1]
     address = Address("127.0.0.1", PORT + 1)
     with machine.entered():
@@ -250,7 +252,7 @@ with network(3) as made:
 
 
 def in_use() -> set[int]:
-    """Every network namespace that a process is in or holds open, or that has a name."""
+    """Every network namespace that has a name, or that a process is in or holds open."""
     found = set()
     for process in Path("/proc").glob("[0-9]*"):
         for link in (process / "ns" / "net", *_listed(process / "fd")):

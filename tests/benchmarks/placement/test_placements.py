@@ -1,4 +1,4 @@
-"""Balanced against concentrated: the order of the phases, the ratios, what is refused."""
+"""Balanced against concentrated: the order of the phases, the ratios, and what is refused."""
 
 import attrs
 import pytest
@@ -81,7 +81,7 @@ def limited(pair: int, usage: Usage) -> list[Rate]:
 
 
 def test_a_ratio_does_not_count_where_cpu_was_the_limit() -> None:
-    """In one layout is enough: there the network was not what ended first."""
+    """One layout is enough: there the network was not the limit."""
     both = [*limited(0, IDLE), *limited(1, BUSY)]
     assert ratios(both) == {Case(3, 12, 0, 1000): [2.1]}
     assert "1 of 2 pairs do not count: CPU was the limit" in table(both)
@@ -153,7 +153,8 @@ def test_a_limit_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_what_a_ratio_can_be_at_most() -> None:
-    """Each node receives a copy of every message; a master sends one to every other and reader."""
+    """Each node receives a copy of every message; a master sends one to every other node and
+    reader."""
     assert [Case(3, 12, readers, 1_000).ideal() for readers in (0, 1, 2)] == [2, 3, 3]
     assert [Case(nodes, 12, 1, 1_000).ideal() for nodes in (3, 5, 7)] == [3, 5, 7]
     sending = [Case(3, 12, readers, 1_000).ideal(both_ways=False) for readers in (0, 1)]
@@ -161,7 +162,7 @@ def test_what_a_ratio_can_be_at_most() -> None:
 
 
 def test_readers_that_fall_behind_spoil_a_ratio() -> None:
-    """Else the layout in which less was read would look the faster one."""
+    """Otherwise the layout in which less was read would look faster."""
     concentrated, balanced = limited(0, IDLE)
     behind = attrs.evolve(balanced, read=(attrs.evolve(balanced.measured, count=100),))
     assert list(ratios([concentrated, behind]).values()) == [[]]
@@ -169,7 +170,7 @@ def test_readers_that_fall_behind_spoil_a_ratio() -> None:
 
 
 def test_where_only_concentrated_masters_were_spared_readers_the_ratio_is_a_lower_bound() -> None:
-    """What the master did not send to readers has left room for what it acknowledged."""
+    """What the master did not send to readers left room for more acknowledgements."""
     concentrated, balanced = limited(0, IDLE)
     (kept_up,) = ratios([concentrated, balanced]).values()
     behind = attrs.evolve(concentrated, read=(attrs.evolve(concentrated.measured, count=10),))
@@ -181,7 +182,7 @@ def test_where_only_concentrated_masters_were_spared_readers_the_ratio_is_a_lowe
 
 
 def test_a_node_that_falls_behind_counts_as_a_reader() -> None:
-    """Its copies are sent when nobody measures any more."""
+    """Its copies are sent after the measurement."""
     loads = limited(0, attrs.evolve(IDLE, received_bytes=(230_000,) * 3))
     kept_up = attrs.evolve(loads[0].measured.usage, received_bytes=(230_000,) * 3)
     behind = attrs.evolve(kept_up, received_bytes=(230_000, 230_000, 60_000))

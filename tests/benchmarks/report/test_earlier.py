@@ -1,4 +1,4 @@
-"""What a run is compared with, and what is called better or worse."""
+"""Which result a run is compared with, and what counts as better or worse."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def outcome(
 
 
 def keep(folder: Path, age: int, *outcomes: Outcome, **context: Any) -> Path:
-    """A result file that was written so many seconds ago."""
+    """A result file of that many seconds ago."""
     path = folder / f"{context.get('commit', 'c0ffee')}-{age}.json"
     results.write(path, {**CONTEXT, **context}, outcomes)
     at = 1_700_000_000 - age
@@ -89,7 +89,7 @@ def test_only_what_is_like_it_is_compared_with(tmp_path: Path) -> None:
 
 
 def test_another_setting_is_compared_and_named(tmp_path: Path) -> None:
-    """`--set` is there to see what a setting does."""
+    """`--set` exists to show the effect of a setting."""
     keep(tmp_path, 10, outcome("a", [1]), overrides=["paxos.window=4"])
     (found,) = earlier.last_of_each(tmp_path, KIND, [outcome("a", [1])])
     assert found.run == "c0ffee of 2026-11-22 10:20 --set paxos.window=4"

@@ -1,4 +1,4 @@
-"""The benchmark of one node's bulk work does all of it, or it would measure nothing."""
+"""The benchmark of one node's bulk work does all of the work, or it would measure nothing."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What docs/balancer.md says of the planner's proofs holds here; its speed is for `make plans`."""
+"""docs/balancer.md's figures on the planner's proofs are right; its speed is for `make plans`."""
 
 from benchmarks.studies.planner import measure
 
@@ -7,7 +7,7 @@ OPEN = {
     "by weight, on members, even already",
     "replicas, two nodes are new",
 }
-"""What the fewest moves are is not proven there (docs/balancer.md)."""
+"""Cases in which the fewest moves are not proven (docs/balancer.md)."""
 
 
 def test_hundreds_of_groups_are_planned_with_a_proof() -> None:

@@ -1,4 +1,4 @@
-"""Stacks as py-spy writes them become shares of the samples."""
+"""Stacks in py-spy's format become shares of the samples."""
 
 import pytest
 

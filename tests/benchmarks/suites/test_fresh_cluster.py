@@ -1,4 +1,5 @@
-"""Every kind of benchmark on real nodes, as short as can be: that it measures, not what."""
+"""Every kind of benchmark on real nodes, as short as possible: it only shows that measuring
+works."""
 
 import json
 import os
@@ -113,7 +114,7 @@ async def test_every_kind_of_benchmark_measures_a_fresh_cluster(
     assert [outcome.name for outcome in run.outcomes] == names, told
     for outcome in run.outcomes:
         assert not outcome.failure, told
-        # CPU is counted in ticks of 10 ms: so short a run may cost a node none of them.
+        # CPU is counted in ticks of 10 ms: such a short run may cost a node none of them.
         free = ("%", "node us", "errors")
         rates = [one for one in outcome.figures if not one.name.startswith(free)]
         assert all(figure.value > 0 for figure in rates), told
@@ -201,7 +202,7 @@ async def test_catching_up_is_measured_too(tmp_path: Path, monkeypatch: pytest.M
 async def test_a_peer_is_measured_beside_ours_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The peer is one more cluster, of which only the address is told."""
+    """The peer is one more cluster; the benchmark gets only its address."""
     monkeypatch.chdir(tmp_path)
     by_name = {one.name: one for one in BENCHMARKS}
     names = ("requests", "idle")
@@ -229,7 +230,7 @@ async def test_a_peer_is_measured_beside_ours_in_turns(
 
 
 def loads_of_placements(folder: Path, *words: str) -> tuple[Any, Any, str]:
-    """The command as a user gives it: concentrated, balanced, and what it printed."""
+    """The command as a user types it: concentrated, balanced, and the output."""
     skip_without_machines()
     command = [sys.executable, "-P", "-m", "benchmarks.placement.placements", "--samples", "kept"]
     command += ["--pairs", "1", "--sizes", "10000", "--seconds", "2", "--groups", "3", *words]
@@ -246,8 +247,9 @@ def loads_of_placements(folder: Path, *words: str) -> tuple[Any, Any, str]:
 
 @pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_E22_balanced_masters_take_more_than_masters_on_one_node(tmp_path: Path) -> None:
-    """Links so slow that they alone decide, whatever else this machine does: three nodes without
-    readers can have twice the rate (docs/benchmarks.md), and half of the gain is wanted here."""
+    """The links are so slow that they alone decide, whatever else this machine does. Three nodes
+    without readers can have twice the rate (docs/benchmarks.md); the test requires half of that
+    gain."""
     words = ("--readers", "0", "--warm-up", "1", "--limit", "network=4mbit")
     concentrated, balanced, told = loads_of_placements(tmp_path, *words)
     assert balanced["per_s"] > 1.5 * concentrated["per_s"], told
@@ -255,8 +257,8 @@ def test_E22_balanced_masters_take_more_than_masters_on_one_node(tmp_path: Path)
 
 @pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_masters_on_one_machine_send_what_balanced_ones_share(tmp_path: Path) -> None:
-    """The command as a user gives it, with a link of its own for each node: what goes over whose
-    link. How fast that is depends on what else this machine does, so it is not looked at."""
+    """The command as a user types it, with a link of its own for each node: which link carries
+    what. The speed depends on what else this machine does, so it is not checked."""
     words = ("--readers", "1", "--limit", "network=20mbit")
     concentrated, balanced, told = loads_of_placements(tmp_path, *words)
     for load in (concentrated, balanced):

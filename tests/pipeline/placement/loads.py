@@ -27,7 +27,7 @@ TRIGGER_PERCENT: Final = 30
 SUSTAIN_S: Final = 20
 PAUSE_S: Final = 60
 BIN_S: Final = 30
-"""Over so long the load of nodes is told."""
+"""The load of nodes is averaged over this time."""
 
 Rate = Callable[[int, int], float]
 """(group, second) -> µs of CPU time a second."""
@@ -36,12 +36,13 @@ Rate = Callable[[int, int], float]
 class Verdict(NamedTuple):
     moves: int
     fullest: float
-    """Mean over time of the fullest node's load by the mean node's."""
+    """The mean over time of the fullest node's load divided by the mean node's."""
     fullest_p95: float
 
 
 def rates(kind: str, dice: Random, seconds: int) -> Rate:
-    """Forty groups with skewed loads, each with noise of a fifth, and what `kind` says."""
+    """Forty groups with uneven loads, each with noise of a fifth, and the changes that `kind`
+    names."""
     base = [20_000 / (rank + 1) ** 0.8 for rank in range(len(GROUPS))]
     dice.shuffle(base)
     later = dice.sample(base, len(base))
@@ -67,7 +68,7 @@ def rates(kind: str, dice: Random, seconds: int) -> Rate:
 
 
 class Observer:
-    """Told the rates, it gives weights by one measure: the built-in estimator's, or ours."""
+    """From the rates it computes weights by one measure: the built-in estimator's, or ours."""
 
     def __init__(self, measure: Measure | None) -> None:
         self._measure = measure
@@ -115,7 +116,7 @@ class Observer:
 
 
 class Planner:
-    """Plans as `balancer.planning` does by weight: a trigger, held for a while, and a pause."""
+    """Plans by weight as `balancer.planning` does: a trigger, held for a while, and a pause."""
 
     def __init__(self) -> None:
         self.placement = even_placement(GROUPS, NODES)
@@ -146,7 +147,7 @@ class Planner:
 
 
 def play(kind: str, measure: str | None, seed: int, seconds: int) -> Verdict:
-    """One world; `measure` is BUILT_IN, one of ours, or None: nothing is ever moved."""
+    """One world; `measure` is BUILT_IN, one of ours, or None: nothing ever moves."""
     rate = rates(kind, Random(seed), seconds)
     observer = Observer(None if measure in (None, BUILT_IN) else measure_of(str(measure)))
     planner = Planner()
@@ -167,7 +168,7 @@ def play(kind: str, measure: str | None, seed: int, seconds: int) -> Verdict:
 
 
 def table(seeds: int, seconds: int) -> str:
-    """What docs/spark.md shows: means over the seeds."""
+    """The table of docs/spark.md: means over the seeds."""
     kinds = ("steady", "bursts", "spikes", "shift", "drift")
     lines = ["| planned by | " + " | ".join(kinds) + " |", "|---|" + "---|" * len(kinds)]
     for measure in (None, BUILT_IN, "mean", "p50", "p75", "p95"):

@@ -1,6 +1,6 @@
-"""A node's HTTP side as the placement job meets it, with a real registry behind it.
+"""A node's HTTP side for the placement job, with a real registry behind it.
 
-The real one is in tests/spark/test_placement.py; this one can be told to fail in a certain way.
+tests/spark/test_placement.py uses a real node; this one can fail as a test wants.
 """
 
 import json
@@ -21,8 +21,8 @@ from tests.balancer.literals import at, founded, placement, run
 
 
 class Node:
-    """Six groups and the registry's on three nodes, even by count; `fails` is what comes instead of
-    an answer: a status and a body."""
+    """Six groups and the registry's on three nodes, even by count. `fails` replaces an answer: a
+    status and a body."""
 
     def __init__(self) -> None:
         self.registry = founded(6)
@@ -84,7 +84,7 @@ def served(node: Node) -> Iterator[Endpoint]:
             self.wfile.write(answer)
 
         def log_message(self, *_words: object) -> None:
-            """Nothing: the test looks at what was asked."""
+            """Nothing: the test looks at the requests."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

@@ -14,7 +14,7 @@ INTERVAL_S = 5
 
 
 def report(node: int, at_s: float, cpu_us: Mapping[int, int], **changes: Any) -> LoadReport:
-    """Five seconds of a node, told `at_s` after START_MS: for each group so many µs of CPU a
+    """Five seconds of a node, reported `at_s` after START_MS: for each group that many µs of CPU a
     second, and as many requests."""
     base = LoadReport(
         node=NodeId(node),

@@ -1,4 +1,4 @@
-"""What groups weigh: time windows, what stands for them, and when there is too little to say."""
+"""The weights of groups: time windows, the value of a window, and when there is too little data."""
 
 import json
 import random
@@ -63,7 +63,7 @@ def test_bytes_are_work_and_cost_as_well() -> None:
 
 
 def test_a_group_whose_master_moved_within_a_time_window_is_the_sum_over_its_masters() -> None:
-    """Half a minute here, half a minute there, and no more or less than before."""
+    """Half a minute on each node, and its cost is the same as before."""
     told = [
         *steady({1: {1: 6_000, 2: 10}, 2: {3: 10}}, 0, 330),
         *steady({1: {2: 10}, 2: {1: 6_000, 3: 10}}, 330, 600),
@@ -88,7 +88,7 @@ def test_a_time_window_that_is_hardly_told_of_says_nothing() -> None:
 
 
 def test_a_time_window_has_its_begin_and_not_its_end() -> None:
-    """At 60 s on the dot a report belongs to the time windows that end at 90 and 120 s."""
+    """At exactly 60 s a report belongs to the time windows that end at 90 and 120 s."""
     told = [report(1, 60, {1: 12_000}, interval_ms=30_000)]
     assert work_of(told, 60) == {}
     assert work_of(told, 90) == {1: 2_000}
@@ -180,8 +180,8 @@ def test_weights_have_the_floor_of_the_built_in_ones_and_the_registrys_unit() ->
 
 
 def test_what_a_node_does_for_others_makes_none_of_its_groups_heavy() -> None:
-    """Group 2 is alone on a node that follows the hot group 0, and is told to cost as much; by its
-    work it is as light as group 1."""
+    """Group 2 is alone on a node that follows the hot group 0, and its reported cost is as high. By
+    its own work it is as light as group 1."""
     costs = [
         GroupCost(GroupId(0), 8_000, 20_000, 20),
         GroupCost(GroupId(1), 1_000, 2_500, 20),
@@ -237,7 +237,7 @@ def test_too_little_or_too_old_is_nothing(costs: list[GroupCost], age_ms: int, w
     )
 )
 def test_of_a_steady_load_the_built_in_estimator_says_the_same(rates: dict[GroupId, int]) -> None:
-    """What is better about these weights is how they follow a load that changes."""
+    """These weights are better only in how they follow a load that changes."""
     book = ClusterLoad()
     told = steady({1: rates}, 0, 900)
     for one in told:

@@ -1,4 +1,4 @@
-"""The command line: what goes together, and what is said about what does not."""
+"""The command line: which options go together, and what it says about others."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Why the mean: where loads burst, percentiles and the built-in estimator move groups about."""
+"""Why the mean: with bursts of load, percentiles and the built-in estimator move groups to and
+fro."""
 
 from tests.pipeline.placement.loads import BUILT_IN, play
 

@@ -1,4 +1,4 @@
-"""From costs to a decision: what is published, what is not, and that nothing of it ends the job."""
+"""From costs to a decision: what is published, what is not, and no failure ends the job."""
 
 import json
 import socket
@@ -36,7 +36,7 @@ def endpoint(node: Node) -> Iterator[Endpoint]:
 
 @pytest.fixture
 def nobody() -> Iterator[Endpoint]:
-    """An address that refuses connections: it is taken, and nobody listens."""
+    """An address that refuses connections: it is taken, but nobody listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield Endpoint("127.0.0.1", taken.getsockname()[1])
@@ -63,7 +63,7 @@ def test_weights_are_published_with_their_version(node: Node, endpoint: Endpoint
 def test_the_same_again_changes_nothing_and_what_is_older_is_refused(
     node: Node, endpoint: Endpoint
 ) -> None:
-    """A micro-batch that is run again after a crash; a backlog that is read after a pause."""
+    """A micro-batch is run again after a crash; a backlog is read after a pause."""
     job = publisher(endpoint)
     assert job.decide(COSTS, START_MS).outcome is Outcome.PUBLISHED
     before = node.registry.snapshot()
@@ -164,7 +164,7 @@ def test_when_all_are_down_their_reasons_are_told(
 
 
 def test_who_is_refused_asks_nobody_else(node: Node, endpoint: Endpoint) -> None:
-    """The registry has said no; another node would say the same."""
+    """The registry has refused; another node would say the same."""
     node.fails = (409, b'{"error": "stale_weights"}')
     other = Node()
     with served(other) as far, pytest.raises(RefusedError, match="stale_weights") as refused:
