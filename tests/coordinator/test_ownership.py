@@ -74,7 +74,7 @@ def two_instances(world: World) -> None:
     assert shares(world) == {"y": ("b", [0, 1]), "x": ("a", [2, 3])}
 
 
-# -- groups that the broker shares out (KIP-848) ---------------------------------------------------
+# -- groups that the broker assigns (KIP-848) ------------------------------------------------------
 
 
 @pytest.mark.parametrize("epoch", [2, 1, 7, -1, -2])

@@ -214,7 +214,7 @@ def test_what_no_honest_member_says_costs_the_link_and_changes_nothing(message: 
     promised, step = one.replica.acceptor.promised, Step()
     with pytest.raises(PeerError):
         one.multi.on_message(one.now, NodeId(1), message, step)
-    assert not (step.before or step.persist or step.after or step.applied)
+    assert [*step.before, *step.persist, *step.after, *step.applied] == []
     assert one.replica.acceptor.promised == promised
     assert not one.replica.learner.behind
 
