@@ -55,7 +55,7 @@ def test_half_a_request_is_not_waited_for_for_ever(harness: Harness) -> None:
 
 @pytest.mark.parametrize("before", [b"", frame(b"fetch")])
 def test_a_large_request_over_a_slow_link_comes_to_its_end(harness: Harness, before: bytes) -> None:
-    """It comes on all the time, and a client whose connection is closed begins it anew."""
+    """Its bytes keep coming; a client whose connection is closed would begin it again."""
     client = harness.connect()
     client.sendall(before)
     piece, pieces = bytes(HELD_PROGRESS_BYTES), 4
