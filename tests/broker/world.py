@@ -49,7 +49,7 @@ class FakeLog:
         self.data = bytearray()
         self.soon: list[tuple[int, int]] = []
         self.late = False
-        """Nothing is in memory: the disk has to be waited for."""
+        """Nothing is in memory: reads have to wait for the disk."""
 
     def append(self, entry: Entry) -> int:
         position = len(self.data)

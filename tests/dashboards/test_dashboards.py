@@ -59,7 +59,7 @@ def test_what_is_committed_is_up_to_date() -> None:
         assert (dashboards.HERE / path).read_text() == text, f"{path}: run make dashboards"
 
 
-# -- what is asked for exists ---------------------------------------------------------------------
+# -- every series that is queried exists ----------------------------------------------------------
 
 
 def exported(name: str, known: set[str]) -> bool:

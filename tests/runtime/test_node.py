@@ -136,7 +136,7 @@ def started(process: Process) -> Process:
     return process
 
 
-# -- what is refused before anything starts -------------------------------------------------------
+# -- refusals before anything starts --------------------------------------------------------------
 
 
 def test_no_configuration_is_no_start(capsys: pytest.CaptureFixture[str]) -> None:

@@ -122,7 +122,7 @@ def test_what_was_given_up_may_be_missing(story: Story) -> None:
 
 
 def test_without_answers_only_a_lost_master_leaves_a_gap(story: Story) -> None:
-    """It fills with a no-op a slot of which nobody remembers anything (whole nodes, 661)."""
+    """It fills a slot that nobody remembers with a no-op (whole nodes, 661)."""
     no_op = entries.NOOP
     story.logs.silent(Sent(CLIENT, 0, 1, 1))
     story.logs.applied(GROUP, Slot(0), no_op, [])  # before it began

@@ -46,8 +46,8 @@ class _Watch(MemberWatch[str]):
 
 
 def test_time_counts_once_whoever_died_before() -> None:
-    """Whole nodes, 831: one was found out, and another died before the next look; from then on each
-    20 ms counted twice."""
+    """Whole nodes, 831: one death was detected, and another member died before the next look; from
+    then on each 20 ms counted twice."""
     loop = Loop()
     watch = _Watch(loop, "readers")
     watch.died("first", 1_000, 1_000)

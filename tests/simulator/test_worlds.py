@@ -20,19 +20,19 @@ from tests.cluster.scenery import FULL
 from tests.simulator.hashing import digests
 
 SEEDS = (
-    *range(2),  # `make sim` runs 200; these are a taste in every test run
+    *range(2),  # `make sim` runs 200; every test run has a few of them
     122,  # an echo from before the crash looked like an answer to the boot, and its sender died
     267,  # three of five nodes left out: a client never happened to ask one of the others
-    551,  # nodes that had restarted let a reader wait, where TCP would have reset its connection
-    705,  # a voter was told of four slots too late for the end: a whole window, for another's sake
+    551,  # restarted nodes let a reader wait, where TCP would have reset its connection
+    705,  # a voter heard of four slots too late for the end: a whole window, for another's sake
     555,  # a lease ended, its holder was master again, and had forgotten how long it had waited
-    774,  # what was with another node came back when the lane it had been sent on was open again
+    774,  # commands came back from another node after the barrier of their connection had gone
     862,  # three members on their way back at once: each one's return raised the others' bar
-    116,  # data was settled in pieces that reached beyond the end of a segment not yet written
-    128,  # who left a group forgot its vote for that, and one of those who were to know went down
+    116,  # data was tiered in pieces that reached beyond the end of a segment not yet written
+    128,  # a node left a group, forgot its vote for that, and a member that was to know went down
     158,  # a change of members was chosen after the heal: half of the new ones were left out
     1106,  # a damaged checkpoint took the vote of a node that had lost nothing by it
-    1157,  # a node's own checkpoint came to lie above the newer one from a peer
+    1157,  # a node's own checkpoint was put above the newer one from a peer
 )
 
 

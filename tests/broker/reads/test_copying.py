@@ -115,7 +115,7 @@ def test_a_flipped_byte_is_noticed(pad: int) -> None:
     for at in {*range(8, min(70, size)), *(dice.randrange(size) for _ in range(50))}:
         log.data[start + at] ^= 1 << dice.randrange(8)
         copied = copy(log, plan, ALL)
-        if 12 <= at < 16 or at < 8:  # its old place: written anew, whatever stands there
+        if 12 <= at < 16 or at < 8:  # its old place, with other contents now
             assert contents_of(copied) == good
         else:
             assert (len(copied.batches), copied.damaged) == (1, start)

@@ -259,7 +259,7 @@ async def test_R12_a_node_is_away_for_five_minutes(tmp_path: Path) -> None:
     """Meanwhile masters move among the other nodes, one of which is stopped now and then."""
     async with bench(tmp_path, "five minutes") as one:
         await one.turn_round()
-        await one.rebalance()  # or the placement is the operator's, and nobody plans anew
+        await one.rebalance()  # else an operator decides: no plans
         last = await one.stealing()
         away = await one.down(last.target, kill=True)
         ends = trio.current_time() + LONG_S

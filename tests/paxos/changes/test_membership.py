@@ -86,7 +86,7 @@ def test_every_way_from_one_set_to_another_ends_there() -> None:
             assert have == want
 
 
-# -- who may be added, and when ---------------------------------------------------------------
+# -- adding a node: which one, and when -------------------------------------------------------
 
 
 def test_a_node_that_is_ready_is_added() -> None:
@@ -212,7 +212,7 @@ def test_a_change_excludes_a_handover_and_a_handover_a_change() -> None:
     assert change(other, 0, 1, 2, 3)[0] == "the group is being handed over"
 
 
-# -- who is no member -------------------------------------------------------------------------
+# -- nodes that are not members ---------------------------------------------------------------
 
 
 def outsider() -> Member:

@@ -82,7 +82,7 @@ def values(bus: Bus, topic: str) -> list[bytes | None]:
     return [one.value for each in records(bus, topic).values() for one in each]
 
 
-# -- what is written ------------------------------------------------------------------------------
+# -- written rows ---------------------------------------------------------------------------------
 
 
 def test_rows_as_they_are(bus: OurBus) -> None:
@@ -159,7 +159,7 @@ def test_without_rows_nobody_is_asked() -> None:
     assert write([table(numbered(1)).slice(0, 0)], how, task("empty")) == Written()
 
 
-# -- what is refused ------------------------------------------------------------------------------
+# -- refusals -------------------------------------------------------------------------------------
 
 
 def test_what_cannot_be_written_is_named(bus: OurBus) -> None:

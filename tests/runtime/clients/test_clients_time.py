@@ -28,7 +28,7 @@ def test_a_silent_connection_is_closed(harness: Harness) -> None:
 
 
 def test_who_waits_for_an_answer_is_not_idle(harness: Harness) -> None:
-    """A long poll may be longer than the idle time."""
+    """A long poll may take longer than the idle time."""
     client = harness.connect()
     client.sendall(frame(b"fetch"))
     harness.until_asked(1)
@@ -39,7 +39,8 @@ def test_who_waits_for_an_answer_is_not_idle(harness: Harness) -> None:
 
 
 def test_half_a_request_is_not_waited_for_for_ever(harness: Harness) -> None:
-    """Slow loris: a request, then a byte of the next now and then, whatever else it waits for."""
+    """Slow loris: one request, then a byte of the next now and then, while other answers are
+    pending."""
     client = harness.connect()
     client.sendall(frame(b"fetch") + b"\0\0\0\x64")
     harness.until_asked(1)
@@ -54,7 +55,7 @@ def test_half_a_request_is_not_waited_for_for_ever(harness: Harness) -> None:
 
 @pytest.mark.parametrize("before", [b"", frame(b"fetch")])
 def test_a_large_request_over_a_slow_link_comes_to_its_end(harness: Harness, before: bytes) -> None:
-    """It comes on all the time, and a client whose connection is closed begins it anew."""
+    """Its bytes keep coming; a client whose connection is closed would begin it again."""
     client = harness.connect()
     client.sendall(before)
     piece, pieces = bytes(HELD_PROGRESS_BYTES), 4
@@ -77,7 +78,7 @@ def test_a_large_request_that_stops_coming_is_not_waited_for(harness: Harness) -
 
 
 def test_a_request_after_a_long_silence_has_all_its_time(harness: Harness) -> None:
-    """The clock of a request starts with it, not with the one before."""
+    """A request's clock starts with its first byte, not with the request before it."""
     client = harness.customer()
     harness.pass_seconds(IDLE_S - 60)
     whole = frame(bytes(1000))
@@ -90,7 +91,7 @@ def test_a_request_after_a_long_silence_has_all_its_time(harness: Harness) -> No
 
 
 def test_every_request_has_its_own_time(harness: Harness) -> None:
-    """A busy client that always has half a request in the socket when housekeeping looks."""
+    """A busy client always has half a request in the socket when housekeeping looks."""
     client, whole = harness.connect(), frame(bytes(100))
     client.sendall(whole[:50])
     for number in range(int(REQUEST_NOT_FINISHED_S) * 2):
@@ -103,7 +104,7 @@ def test_every_request_has_its_own_time(harness: Harness) -> None:
 
 
 def test_a_client_that_is_pushed_back_need_not_finish(harness: Harness) -> None:
-    """It is we who do not read."""
+    """It is the node that does not read."""
     client = harness.connect()
     client.sendall(frame(b"x") * (UNANSWERED_MAX + 5) + b"\0\0")
     harness.settle()
@@ -113,7 +114,7 @@ def test_a_client_that_is_pushed_back_need_not_finish(harness: Harness) -> None:
 
 
 def test_a_client_that_never_reads_loses_its_answers(harness: Harness) -> None:
-    """They are in our memory; one that reads slowly keeps its connection."""
+    """They take the node's memory; a client that reads slowly keeps its connection."""
     deaf, slow = harness.connect(), harness.connect()
     for index, client in enumerate((deaf, slow)):
         client.sendall(frame(b"a lot"))

@@ -1,4 +1,5 @@
-"""Machines and nodes that say what a test wants them to: checkers look at them as at whole ones."""
+"""Stand-ins for machines and nodes that report what a test wants; checkers treat them as whole
+ones."""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ def _replica() -> Any:
 
 
 class StandIn:
-    """simulator.whole.host.Host, as far as checkers look at it: a member of both groups."""
+    """simulator.whole.host.Host, as far as checkers use it: a member of both groups."""
 
     def __init__(self, me: NodeId) -> None:
         self.me, self.address, self.life = me, int(me), 1
@@ -57,7 +58,7 @@ class StandIn:
 
 
 def standing_in(**changes: object) -> Any:
-    """A world of three, in which nothing happens by itself."""
+    """A world of three nodes in which nothing happens by itself."""
     return SimpleNamespace(
         options=small(1, **{"faults": frozenset(), "lease_ms": 1_000, **changes}),
         loop=SimpleNamespace(now_ns=0),

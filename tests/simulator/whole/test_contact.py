@@ -1,6 +1,6 @@
-"""Who acts and who serves, seen from outside: each of these checks can fail.
+"""Which nodes act and serve, seen from outside: each of these checks can fail.
 
-The nodes are stand-ins that say what a faulty one would say.
+The nodes are stand-ins that report what a faulty one would.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""What nodes do beside serving clients, seen from outside: each of these checks can fail."""
+"""Everything nodes do beside serving clients, seen from outside: each of these checks can fail."""
 
 import attrs
 import pytest
@@ -64,7 +64,7 @@ def test_the_same_entries_are_sent_again_and_again() -> None:
         figures.taught(ONE, message)
         figures.taught(NodeId(2), message)
     world.nodes[NodeId(2)].life += 1
-    figures.taught(NodeId(2), message)  # a new life may want it anew
+    figures.taught(NodeId(2), message)  # a new life may want it again
     with pytest.raises(Violation, match=f"waste: node 1 was sent slot 6 {TAUGHT_MAX} times"):
         figures.taught(ONE, message)
 

@@ -66,7 +66,7 @@ def test_one_client_that_gets_nowhere_is_found() -> None:
 
 
 def hole_of(ns: int, *struck: Struck, healed: bool = False, bad: int = 0) -> None:
-    """Nobody acknowledges anything for so long, though two nodes could; a lease is a second."""
+    """For that long nobody acknowledges anything, though two nodes could; a lease is a second."""
     world = standing_in(faults=frozenset(BOUNDS))
     world.struck.extend(struck)
     world.healed_ns = 0 if healed else None
