@@ -1,7 +1,7 @@
 """Kafka clients' connections: requests in, answers out in the order of the requests, with limits.
 
 Every request takes a place in its connection's queue; an answer leaves when all before it have left
-(kafka.md section 5). What a connection may have unanswered is bounded in number and in bytes: over
+(docs/kafka.md). What a connection may have unanswered is bounded in number and in bytes: over
 the bound its socket is not read, so TCP pushes back on that client and on nobody else.
 """
 

@@ -152,7 +152,7 @@ class GroupsSection:
 
 @attrs.frozen(kw_only=True)
 class LeaseSection:
-    """protocol.md, timers: the holder stops a margin before the expiry, others start one after."""
+    """R12: the holder stops a margin before the expiry, others start one after."""
 
     SECTION: ClassVar = "lease"
     duration_ms: int = int_field(

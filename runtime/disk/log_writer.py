@@ -5,7 +5,7 @@ a rule the kernel writes it and makes it durable while the loop goes on
 (storage.disk.kernel_writes); what is too long for that, crosses into a new segment, or is refused
 there is written and synced by a thread. Completion wakes the data plane through an eventfd. A
 failure is final: the shell exits 74 and never retries, because the kernel may have dropped the
-pages (exam.md section 4).
+pages.
 
 A full disk is not a failure as long as the segments that are ready last: the preparing thread looks
 at the free space (storage.disk.space), gives up the reserve when a segment cannot be made

@@ -101,7 +101,7 @@ class Scrubber:
     # -- on its own thread --------------------------------------------------------------------
 
     def look_at_urgent(self) -> None:
-        """What is suspected, and nothing else."""
+        """What is suspected, and nothing else: for tests that drive a node without its threads."""
         self._wait(0)
 
     def _run(self) -> None:

@@ -197,11 +197,6 @@ class Channel:
         """Room that an unfinished frame has."""
         return self._assembler.holds_bytes
 
-    @property
-    def missing_room(self) -> int:
-        """Room that the next frame waits for."""
-        return self._assembler.missing_room
-
     def shrink(self) -> None:
         self._assembler.shrink()
 
