@@ -58,7 +58,7 @@ class IntakeConfig:
     """For `broker.proposals.group_commit`: how long clients that were answered have to ask
     again."""
     forward_grace_ns: int = 1_000 * MS
-    """How long the old master keeps forwarding after a steal (kafka.md section 5)."""
+    """How long the old master keeps forwarding after a steal (docs/kafka.md)."""
     adopt_wait_ns: int = 1_000 * MS
     """How long forwarded commands wait for a group that is being handed to this node."""
 

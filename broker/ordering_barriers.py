@@ -1,4 +1,4 @@
-"""Nothing overtakes a refused request on its connection (protocol.md F4, ADR 37).
+"""Nothing overtakes a refused request on its connection (docs/protocol.md F4, ADR 37).
 
 A client keeps many requests in flight. If one is refused and the next is accepted, the client
 retries the refused one behind it: out of order, although each answer by itself was correct. Kafka

@@ -41,12 +41,11 @@ NO_LIMIT_MS: Final = 2**63 - 1
 
 
 class ConfigType(IntEnum):
-    """Numbers used by DescribeConfigs from version 3 on."""
+    """Numbers used by DescribeConfigs from version 3 on; no setting of a topic is a SHORT (4)."""
 
     BOOLEAN = 1
     STRING = 2
     INT = 3
-    SHORT = 4
     LONG = 5
     DOUBLE = 6
     LIST = 7

@@ -5,12 +5,29 @@ Counted on the hot path, hence integers in a dict and nothing else; the reporter
 Bounded by the number of Paxos groups and by WAITS_MAX.
 """
 
+from bisect import bisect_left
 from typing import Final
 
 import attrs
 
-from broker.latency import Latency
-from paxos.ids import GroupId
+from paxos.ids import MS, GroupId
+
+BOUNDS_MS: Final = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
+_BOUNDS_NS: Final = tuple(int(bound * MS) for bound in BOUNDS_MS)
+
+
+@attrs.define(eq=False)
+class Latency:
+    """`counts[i]`: requests that took at most BOUNDS_MS[i] and more than the bound before it; the
+    last count is of those above all bounds."""
+
+    counts: list[int] = attrs.Factory(lambda: [0] * (len(BOUNDS_MS) + 1))
+    sum_ns: int = 0
+
+    def took(self, ns: int) -> None:
+        self.counts[bisect_left(_BOUNDS_NS, ns)] += 1
+        self.sum_ns += ns
+
 
 WAITS_MAX: Final = 4_096
 """Produce requests whose wait is remembered between two reports; further ones are only counted in

@@ -32,7 +32,6 @@ NAMES: Final = (
     "single",
     "latency",
     "consume",
-    "idle",
     *(f"groups-{count}" for count in GROUP_COUNTS),
     *(f"nodes-{count}" for count in NODE_COUNTS),
     "failover",

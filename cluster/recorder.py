@@ -1,4 +1,4 @@
-"""Histories as files, and the part of a cluster's own status that belongs in them.
+"""Histories as files.
 
 A `Recorder` writes as things happen: a line when a send begins and one when its outcome is known,
 each handed to the kernel immediately: if the workload is killed, what it did is still on file.
@@ -13,12 +13,9 @@ from typing import Final
 
 import attrs
 
-from cluster.status import ClusterView
 from history.jsonl import LINE_BYTES_MAX, line_of, records_of
-from history.record import NO_KEY, Key, Op, Outcome, Record
+from history.record import NO_KEY, Op, Outcome, Record
 
-GROUP_TOPIC: Final = "paxos-group"
-"""The topic of keys that stand for a Paxos group, in histories of its replicas."""
 OBSERVER: Final = "observer"
 
 
@@ -60,10 +57,6 @@ class Recorder:
         now = time.monotonic_ns()
         self.ended([Record(Op.HEAL, OBSERVER, NO_KEY, began_ns=now, ended_ns=now)])
 
-    def read_back(self) -> Iterator[Record]:
-        """What has been written so far."""
-        return read_history(self.path)
-
 
 def write_history(history: Iterable[Record], path: Path) -> None:
     with path.open("w", encoding="utf-8") as file:
@@ -79,20 +72,3 @@ def read_history(path: Path) -> Iterator[Record]:
     """
     with path.open("rb") as file:
         yield from records_of(iter(lambda: file.readline(LINE_BYTES_MAX + 1), b""), path.name)
-
-
-def observed(view: ClusterView) -> list[Record]:
-    """What the nodes report about their groups: the applied slot, its hash, the acting node."""
-    now = time.monotonic_ns()
-    found: list[Record] = []
-    for row in view.nodes:
-        if row.status is None:
-            continue
-        process = f"node-{row.spec.id}"
-        for group in row.status["groups"]:
-            key = Key(GROUP_TOPIC, int(group["group"]))
-            applied, chain = int(group["applied"]), str(group["chain"])
-            found.append(Record(Op.CHAIN, process, key, chain, applied, began_ns=now))
-            if group["acting"]:
-                found.append(Record(Op.MASTER, process, key, None, int(group["epoch"])))
-    return found

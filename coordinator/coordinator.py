@@ -90,7 +90,6 @@ class CoordinatorStatistics:
     groups_live: Mapping[GroupState, int]
     members: int
     pending: int
-    proposals_under_way: int
     rebalances: int
     sessions_expired: int
     pauses: int
@@ -319,7 +318,6 @@ class Coordinator:
             members=sum(len(one.members) for one in live)
             + sum(len(one.members) for one in assigned),
             pending=len(tenure.pending) if tenure is not None else 0,
-            proposals_under_way=len(tenure.under_way) if tenure is not None else 0,
             rebalances=counters.rebalances,
             sessions_expired=counters.sessions_expired,
             pauses=counters.pauses,

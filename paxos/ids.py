@@ -11,7 +11,7 @@ Slot = NewType("Slot", int)
 Epoch = NewType("Epoch", int)
 """How often a group's master has changed: the fencing token, Kafka's leader epoch (an int32)."""
 Incarnation = NewType("Incarnation", int)
-"""Boot counter of a node, durable before the node says anything (protocol.md section 1)."""
+"""Boot counter of a node, durable before the node says anything (docs/protocol.md, "Model")."""
 
 NOBODY: Final = NodeId(-1)
 INCARNATION_ZERO: Final = Incarnation(0)

@@ -27,8 +27,8 @@ from paxos.ids import (
 @attrs.define(kw_only=True, eq=False)
 class Lease:
     """`ver`: slot of the last valid lease entry; `since`: of the last that changed the holder or
-    its incarnation; `epoch`: how many did. The epoch is the fencing token, and not the slot as in
-    protocol.md, because clients see it as leader epoch in 32 bits."""
+    its incarnation; `epoch`: how many did. The epoch is the fencing token. It is a count, not the
+    slot, because clients see it as leader epoch in 32 bits."""
 
     holder: NodeId = NOBODY
     incarnation: Incarnation = INCARNATION_ZERO

@@ -1,4 +1,4 @@
-"""One member of one group: events in, effects out (protocol.md section 2, rule by rule).
+"""One member of one group: events in, effects out (docs/protocol.md, rule by rule).
 
 Theory of operation. `acceptor` decides on ballots, `proposer` owns slots under one ballot,
 `learner` orders what is chosen, `lease` says who may act. They are joined in `state/core.py`.

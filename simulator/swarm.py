@@ -178,7 +178,3 @@ class Summary:
         )
         for name in sorted(self.statistics):
             yield f"  {name}: {self.statistics[name]:,}"
-
-
-def replay_command(verdict: Verdict, job: Job) -> str:
-    return attrs.evolve(job, seed=verdict.seed).replay_command()

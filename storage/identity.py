@@ -1,6 +1,6 @@
 """Who this directory belongs to, and how often its node has booted.
 
-The incarnation is durable before the node says anything (protocol.md section 1: `inc++ ; fsync`),
+The incarnation is durable before the node says anything (docs/protocol.md, "Model"),
 for a lease is held by (node, incarnation) and a takeover happens once per incarnation (R6, R11).
 The file is replaced as a whole (temporary file, fsync, rename, fsync of the directory). It is text,
 so that an operator can read it, and it has a checksum that reveals a flipped digit.

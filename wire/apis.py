@@ -232,9 +232,6 @@ class Api(NamedTuple):
     def flexible(self, version: int) -> bool:
         return version >= self.flexible_from
 
-    def request_header_version(self, version: int) -> int:
-        return 2 if self.flexible(version) else 1
-
     def response_header_version(self, version: int) -> int:
         return 1 if self.flexible(version) and self.key is not ApiKey.API_VERSIONS else 0
 

@@ -34,11 +34,8 @@ from wire.oversized_produce import OversizedProduce
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
-RECORDS_FRAME_BYTES_MAX: Final = 16 * MIB + 64 * KIB
-"""The limit of Produce and Fetch."""
 FRAME_BYTES_MAX: Final = 1 * MIB
-"""The limit of every other API."""
-UNAUTHENTICATED_FRAME_BYTES_MAX: Final = 64 * KIB
+"""The limit of every API except Produce, which has a setting."""
 
 OWNED_OVER_BYTES: Final = 16 * KIB
 """Frames larger than this own their memory."""
@@ -79,12 +76,6 @@ class FrameLimits:
     @property
     def largest(self) -> int:
         return max(self.default, *self.by_key.values()) if self.by_key else self.default
-
-
-CLIENT_LIMITS: Final = FrameLimits(
-    default=FRAME_BYTES_MAX, by_key={0: RECORDS_FRAME_BYTES_MAX, 1: RECORDS_FRAME_BYTES_MAX}
-)
-UNAUTHENTICATED_LIMITS: Final = FrameLimits(default=UNAUTHENTICATED_FRAME_BYTES_MAX)
 
 
 class Room(Protocol):

@@ -5,9 +5,8 @@ capacities, pins and pauses hold in both. Every plan carries a certificate (`pro
 for each group, moved or not.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Final
 
 import attrs
 
@@ -16,10 +15,7 @@ from balancer.planner.levels import WeightBalancer, weights_on
 from balancer.planner.problem import (
     Evenness,
     Frame,
-    GroupNeed,
-    NodeOffer,
     Problem,
-    Unfit,
     frame,
     may_be_on,
 )
@@ -27,8 +23,6 @@ from balancer.planner.proof import Certificate, assignment_problem, certify, rea
 from balancer.planner.quotas import quotas
 from balancer.planner.topic_spread import TopicLoad, spread_topics
 from paxos.ids import GroupId, NodeId
-
-_NOTHING_PINNED: Final[Mapping[GroupId, NodeId]] = {}
 
 
 class PlanReason(StrEnum):
@@ -97,23 +91,6 @@ def even_placement(groups: Iterable[GroupId], nodes: Iterable[NodeId]) -> dict[G
 def all_on(groups: Iterable[GroupId], node: NodeId) -> dict[GroupId, NodeId]:
     """Every group on one node: how masters are concentrated, for measurements and for a drain."""
     return {group: node for group in sorted(set(groups))}
-
-
-def plan_placement(
-    groups: Iterable[GroupId],
-    nodes: Iterable[NodeId],
-    current: Mapping[GroupId, NodeId],
-    *,
-    excluded: Collection[NodeId] = (),
-    pinned: Mapping[GroupId, NodeId] = _NOTHING_PINNED,
-) -> Plan:
-    """By count, on `nodes` minus `excluded`, all alike; `solve` for everything else."""
-    offers = tuple(
-        NodeOffer(node, unfit=Unfit.DRAINING if node in excluded else None)
-        for node in sorted(set(nodes))
-    )
-    needs = tuple(GroupNeed(group) for group in sorted(set(groups)))
-    return solve(Problem(nodes=offers, groups=needs, current=current, pinned=pinned))
 
 
 def solve(problem: Problem) -> Plan:

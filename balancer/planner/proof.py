@@ -111,13 +111,6 @@ class EvennessBound:
         return all(load <= self.most[node] for node, load in loads.items())
 
 
-def as_even(
-    frame: Frame, candidate: Mapping[GroupId, NodeId], plan: Mapping[GroupId, NodeId]
-) -> bool:
-    """Whether a placement is at least as even as the plan, in what the operator cares about."""
-    return EvennessBound.of(frame, plan).reached_by(candidate)
-
-
 def reached(frame: Frame, plan: Mapping[GroupId, NodeId]) -> dict[NodeId, int]:
     """The ceilings of weight a plan respects: its own loads where it could not meet the wanted
     ones."""

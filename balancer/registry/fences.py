@@ -3,7 +3,7 @@ refused.
 
 A change may reach the log long after it was requested: it was on a link that stalled, or in a slot
 of an earlier master. If another change was acknowledged meanwhile, the late one would undo it
-(protocol.md F1). So a change comes as Decided, with the slot of its author's copy of the registry,
+(F1). So a change comes as Decided, with the slot of its author's copy of the registry,
 and is refused if the same thing was decided on in a later slot: even if that changed nothing,
 because its client was told that this is the state.
 

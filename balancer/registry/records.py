@@ -69,7 +69,7 @@ STEAL_US_MAX: Final = 3_600_000_000
 WALL_NS_MAX: Final = 2**62
 """The year 2116; a later "now" is refused, so that sums with durations stay within 64 bits."""
 TOKEN_MARGIN_NS: Final = 500 * MS
-"""A token is taken over only this long after its expiry: twice the clock bound (protocol.md [R12]),
+"""A token is taken over only this long after its expiry: twice the clock bound (R12),
 one for the clock of the node that wrote the expiry and one for that of the node that reads it."""
 
 

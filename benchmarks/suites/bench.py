@@ -26,10 +26,37 @@ from benchmarks.load.jobs import (
 )
 from benchmarks.load.samples import NO_LIMITS, UNKNOWN, SampleFile, SampleFolder
 from benchmarks.report.results import Figure, Outcome, merged
-from benchmarks.suites.catchup_scale import MIB, CatchupScale
 from benchmarks.target import NODES, Target
 from cluster import child
 from cluster.launcher import node_environment
+
+MIB: Final = 1 << 20
+
+
+@attrs.frozen(kw_only=True)
+class CatchupScale:
+    """How much data a node has to catch up on, and how short the log is (`catchup.py`)."""
+
+    bytes: int = 4096 * MIB
+    """Before anything happens."""
+    fill_bytes_per_s: int = 40 * MIB
+    bytes_per_s: int = 4 * MIB
+    """The load that continues meanwhile."""
+    message_bytes: int = 16384
+    log_bytes: int = 64 * MIB
+    """The size limit of the nodes' logs; older data is in cold segments."""
+    quiet_s: float = 10.0
+    """Measured before anything happens."""
+
+    @property
+    def short_log(self) -> tuple[str, ...]:
+        """The settings of nodes with such a log."""
+        return (
+            f"storage.segment_bytes={self.log_bytes // 4}",
+            f"storage.log_bytes={self.log_bytes}",
+            f"storage.checkpoint_bytes={self.log_bytes // 2}",
+        )
+
 
 SHORT_LOG_BYTES: Final = 32 * MIB
 WORKER_S_MAX: Final = 90.0

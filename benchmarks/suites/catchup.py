@@ -32,8 +32,7 @@ from benchmarks.load.histogram import Histogram
 from benchmarks.load.paced import PacedProducer
 from benchmarks.report.environment import describe
 from benchmarks.report.results import Bar, Figure, Outcome
-from benchmarks.suites.bench import FULL, Bench, Benchmark, BenchmarkFailed
-from benchmarks.suites.catchup_scale import CatchupScale
+from benchmarks.suites.bench import FULL, Bench, Benchmark, BenchmarkFailed, CatchupScale
 from cluster import status, workload
 from cluster.control import Refused
 from cluster.health import HealthError

@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from statistics import StatisticsError, linear_regression, mean
 from typing import Any, Final
 
+import trio
+
+from benchmarks.load import usage
 from benchmarks.load.jobs import ProduceJob, RequestJob
-from benchmarks.report.results import Figure, Outcome, number
-from benchmarks.suites import idle
+from benchmarks.report.results import Bar, Figure, Outcome, number
 from benchmarks.suites.bench import Bench, Benchmark
 
 PARTITIONS: Final = 96
@@ -26,6 +28,12 @@ CONNECTIONS: Final = 64
 RECORD_BYTES: Final = 100
 MESSAGE_BYTES: Final = 1000
 KB_OF_MB: Final = 1000
+MB: Final = 1e6
+MEMORY: Final = "RSS MB"
+CPU: Final = "% of one core"
+WITH_BARS: Final = "groups-48"
+IDLE_BARS: Final = (Bar(80, at_most=True), Bar(10, at_most=True))
+"""Memory and CPU of its nodes when nobody uses them."""
 
 
 def of_groups(groups: int) -> Benchmark:
@@ -54,9 +62,31 @@ def of_nodes(nodes: int) -> Benchmark:
     )
 
 
+async def _idle_figures(benchmark: Benchmark, bench: Bench) -> tuple[list[Figure], usage.Usage]:
+    """One value per node, of which the worst one counts; and the total usage.
+
+    Raises:
+        ProcessGone: if a node ends meanwhile.
+    """
+    pids = bench.target.pids
+    await trio.sleep(bench.scale.settle_s)
+    begin = usage.snapshot(pids)
+    await trio.sleep(bench.scale.idle_s)
+    spent = usage.between(begin, usage.snapshot(pids))
+    shares = [100 * seconds / spent.seconds for seconds in spent.nodes_s]
+    memory = [usage.rss_bytes(pid) / MB for pid in pids]
+    bench.say(f"idle: {number(max(shares))} % of a core, {number(max(memory))} MB")
+    memory_bar, cpu_bar = IDLE_BARS if benchmark.name == WITH_BARS else (None, None)
+    return [_worst(MEMORY, memory, memory_bar), _worst(CPU, shares, cpu_bar)], spent
+
+
+def _worst(name: str, values: list[float], bar: Bar | None) -> Figure:
+    return Figure(name=name, values=values, bar=bar, of_worst=True, less_is_better=True)
+
+
 async def _idle(benchmark: Benchmark, bench: Bench, _topic: str) -> Outcome:
     bench.scale = bench.scale.of_sizes
-    figures, spent = await idle.idle_figures(bench)
+    figures, spent = await _idle_figures(benchmark, bench)
     return Outcome(
         name=benchmark.name,
         title=benchmark.title,
@@ -68,7 +98,7 @@ async def _idle(benchmark: Benchmark, bench: Bench, _topic: str) -> Outcome:
 
 async def _loaded(benchmark: Benchmark, bench: Bench, topic: str) -> Outcome:
     bench.scale = bench.scale.of_sizes
-    figures, _ = await idle.idle_figures(bench)
+    figures, _ = await _idle_figures(benchmark, bench)
     scale, target = bench.scale, bench.target
     requests = await bench.repeat(
         lambda repetition: RequestJob(
@@ -128,7 +158,7 @@ def cost_of_a_group(outcomes: Sequence[Outcome]) -> Mapping[str, float]:
     ]
     groups = [count for count, _ in found]
     slopes = {}
-    for name, key, factor in ((idle.MEMORY, "kB", KB_OF_MB), (idle.CPU, "% of a core", 1)):
+    for name, key, factor in ((MEMORY, "kB", KB_OF_MB), (CPU, "% of a core", 1)):
         try:
             slope, _ = linear_regression(groups, [mean(figures[name]) for _, figures in found])
         except StatisticsError:

@@ -18,12 +18,11 @@ from benchmarks.report.results import (
     latency_figures,
     number,
 )
-from benchmarks.suites import catchup, failover, idle, saturation, sizes
+from benchmarks.suites import catchup, failover, saturation, sizes
 from benchmarks.suites.bench import Bench, Benchmark
 from cli.bench import GROUP_COUNTS, NODE_COUNTS
 
 PARTITIONS: Final = 12
-IDLE_GROUPS: Final = 48
 CLIENT_RATE: Final = 1000.0
 FILL_S_MAX: Final = 60.0
 CONSUME_S_MAX: Final = 60.0
@@ -186,22 +185,6 @@ async def _consume(benchmark: Benchmark, bench: Bench, topic: str) -> Outcome:
     return bench.outcome(benchmark, measured, figures, settings)
 
 
-# --- idle ----------------------------------------------------------------------------------------
-
-
-async def _idle(benchmark: Benchmark, bench: Bench, _topic: str) -> Outcome:
-    figures, spent = await idle.idle_figures(
-        bench, memory_bar=Bar(80, at_most=True), cpu_bar=Bar(10, at_most=True)
-    )
-    return Outcome(
-        name=benchmark.name,
-        title=benchmark.title,
-        figures=tuple(figures),
-        settings={"scale": bench.scale.name, "groups": benchmark.groups, "idle_s": spent.seconds},
-        others_share=spent.others_share,
-    )
-
-
 BENCHMARKS: Final = (
     _produce("produce-100b", 100, idempotent=False, per_s=Bar(100_000)),
     _produce("produce-100b-idempotent", 100, idempotent=True, per_s=Bar(100_000)),
@@ -242,13 +225,6 @@ BENCHMARKS: Final = (
         title="confluent-kafka consumer, 1000 B messages, as fast as possible",
         run=_consume,
         partitions=PARTITIONS,
-    ),
-    Benchmark(
-        name="idle",
-        title=f"memory and CPU of a cluster with {IDLE_GROUPS} unused groups",
-        run=_idle,
-        groups=IDLE_GROUPS,
-        needs_nodes=True,
     ),
     *(sizes.of_groups(count) for count in GROUP_COUNTS),
     *(sizes.of_nodes(count) for count in NODE_COUNTS),

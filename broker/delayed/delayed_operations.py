@@ -1,7 +1,7 @@
 """Answers that wait for something to become true, or for their deadline.
 
 A client that asks during an election gets its answer a little later instead of an error: after an
-error it would only retry after a backoff that is longer than the election (kafka.md section 5). The
+error it would only retry after a backoff that is longer than the election (docs/kafka.md). The
 conditions are checked every few milliseconds; the more operations wait, the less often, so that a
 crowd of clients in an outage costs no more than a few percent of a core.
 """

@@ -14,11 +14,12 @@ requests and answers wait until the epoch changes, or until it turns out that th
 master.
 
 Nothing is answered under a mastership that has ended: acting and epoch are checked again after the
-work, right before the answer leaves (protocol.md [R14]). Nor is anything changed under it: each
+work, right before the answer leaves (R14). Nor is anything changed under it: each
 command names the epoch it was decided in, and the log refuses it in any other ([F1]). So a client
 can be told for certain that its change will not be made, or that its outcome is unknown ([F2]).
 """
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple, Protocol
@@ -32,7 +33,6 @@ from broker.ports import Groups
 from broker.proposals.commands import CommandKind, fenced, opaque
 from broker.proposals.intake import Done, FailureReason, NotDone, Outcome
 from coordinator.coordinator import Coordinator, CoordinatorStatistics
-from coordinator.hashing import hash_consumer_group
 from coordinator.limits import CoordinatorConfig
 from coordinator.model import (
     Effects,
@@ -51,6 +51,17 @@ from coordinator.replicated.commands import decode_result
 from coordinator.replicated.store import GroupStore
 from coordinator.topics import Topics
 from paxos.ids import MS, GroupId, NodeId, Now, Slot
+
+
+def hash_consumer_group(name: str, groups_count: int) -> int:
+    """The index, 0 to `groups_count` - 1, of the Paxos group whose log holds consumer group `name`.
+
+    CRC-32 of the UTF-8 name. Unlike `hash()` it is the same in every process and every release: one
+    node directs clients to the coordinator, another looks up the committed offsets.
+    """
+    assert groups_count > 0
+    return zlib.crc32(name.encode()) % groups_count
+
 
 SWEEP_EVERY_NS: Final = 60_000 * MS
 """How often each coordinator looks for expired offsets."""
@@ -234,15 +245,6 @@ class ConsumerGroups:
         ):
             for tenure in self._tenures.values():
                 tenure.coordinator.topics_gone()
-
-    def next_deadline(self) -> int | None:
-        """The boot time (ns) by which some coordinator needs a tick; None if none does."""
-        deadlines = [
-            deadline_ms
-            for tenure in self._tenures.values()
-            if (deadline_ms := tenure.coordinator.next_deadline()) is not None
-        ]
-        return min(deadlines) * MS if deadlines else None
 
     def _look(self, group: GroupId, now: Now) -> _Tenure | None:
         """The tenure of a Paxos group: opened if it is ours now, closed if it no longer is."""

@@ -56,13 +56,10 @@ KEY_HASH_BYTES: Final = 16
 
 @attrs.define
 class CompactionStatistics:
-    batches_read: int = 0
-    batches_written: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
     records_read: int = 0
     records_kept: int = 0
-    tombstones_kept: int = 0
     tombstones_dropped: int = 0
     unreadable_batches: int = 0
 
@@ -128,11 +125,9 @@ class Rewriter:
         With `keep` there is always one, an empty one if need be.
         """
         statistics = self.statistics
-        statistics.batches_read += 1
         statistics.bytes_read += len(batch.data)
         left = self._left_of(batch, keep)
         if left is not None:
-            statistics.batches_written += 1
             statistics.bytes_written += len(left)
         return left
 
@@ -154,7 +149,6 @@ class Rewriter:
         tombstones = sum(span.is_tombstone for span in kept)
         self.statistics.records_read += len(spans)
         self.statistics.records_kept += len(kept)
-        self.statistics.tombstones_kept += tombstones
         stamp = (
             tombstones > 0
             and not header.attributes & DELETE_HORIZON_BIT

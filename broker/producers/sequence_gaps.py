@@ -2,7 +2,7 @@
 
 A producer has up to five batches in flight. When masters move, the first may be refused by a node
 that is not master yet, or has died, while the second already reaches the next master, whose name
-the producer learnt before it retried the first. The log refuses such a batch (protocol.md [R16]);
+the producer learnt before it retried the first. The log refuses such a batch (R16);
 it is not appended. But OUT_OF_ORDER_SEQUENCE_NUMBER would be the wrong answer: librdkafka takes it
 as a reason to begin a new epoch, for all partitions, and resends under it whatever has no answer
 yet, in any of them: what was already appended is then appended twice. (Found by the test of a node

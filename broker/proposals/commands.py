@@ -90,7 +90,7 @@ def fenced(epoch: int, command: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
     """The command, to be applied under this epoch of the lease or not at all.
 
     It may have been delayed anywhere (a queue, a link, a slot that a later master finds): meanwhile
-    another master has answered clients, and it would undo what they were told (protocol.md F1).
+    another master has answered clients, and it would undo what they were told (F1).
     """
     chunk = b"".join(command)
     kind, body = chunk[HEAD.size - 1], chunk[HEAD.size :]

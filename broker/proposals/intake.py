@@ -3,7 +3,7 @@
 One Intake per group and node, pure: time comes in, effects go out. For each command it chooses
 between proposing here, forwarding to the node the group is being handed to (E17), queueing for a
 group that is just being handed to us, and "ask there". What was proposed is never answered with a
-definite failure (protocol.md section 4); what was forwarded once is never forwarded again.
+definite failure (docs/protocol.md F2); what was forwarded once is never forwarded again.
 """
 
 from collections import deque
@@ -169,7 +169,7 @@ class _Route(NamedTuple):
 class Intake:
     """`group_commit` is told what is in flight; a node's intakes share theirs.
 
-    Ordered commands leave in the order in which they came, whatever way they take (protocol.md F4).
+    Ordered commands leave in the order in which they came, whatever way they take (F4).
     A command that is abroad (forwarded, outcome unknown) is not overtaken by one that goes another
     way, and takes its old place here if it comes back undone. If an outcome is not a success,
     waiting commands of the same client and partition are refused as well (`overtakes`).

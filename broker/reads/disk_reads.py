@@ -39,7 +39,6 @@ class DiskReads:
         self._worker = worker
         self._waiting: deque[_Job] = deque()
         self._given = 0
-        self.jobs = 0
         """Jobs so far."""
 
     def __len__(self) -> int:
@@ -51,7 +50,6 @@ class DiskReads:
         (broker.delayed.delayed_fetches)."""
         job = _Job(missing, done)
         self._waiting.append(job)
-        self.jobs += 1
         self._go()
         return partial(self._give_up, job)
 

@@ -25,6 +25,7 @@ import attrs
 
 from broker.config import BrokerConfig
 from broker.ports import BackgroundWorker, Connection, Groups, Reply, Timers
+from broker.requests.named_items import NAMED
 from broker.requests.request import Request
 from broker.requests.steps import Steps
 from paxos.ids import MS, GroupId
@@ -91,48 +92,40 @@ def _topic(one: Any) -> Hashable:  # noqa: ANN401  wire.messages.metadata.Metada
     return name
 
 
-SPLIT_RULES: Final[Mapping[int, SplitRule]] = {
-    ApiKey.PRODUCE: SplitRule(
-        400,
-        "topic_data",
-        "responses",
-        "partition_data",
-        "partition_responses",
-        together=True,
-        counts=lambda data: may_be_one(data.records),
-    ),
-    ApiKey.FETCH: SplitRule(800, "topics", "responses", "partitions", "partitions"),
-    ApiKey.LIST_OFFSETS: SplitRule(
-        1_000, "topics", "topics", "partitions", "partitions", together=True
-    ),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: SplitRule(
-        1_000, "topics", "topics", "partitions", "partitions"
-    ),
-    ApiKey.METADATA: SplitRule(500, "topics", "topics", once=_topic),
-    ApiKey.OFFSET_COMMIT: SplitRule(500, "topics", "topics", "partitions", "partitions"),
-    ApiKey.OFFSET_FETCH: SplitRule(20, "groups", "groups"),
-    ApiKey.FIND_COORDINATOR: SplitRule(1_000, "coordinator_keys", "coordinators", once=_itself),
-    ApiKey.DESCRIBE_GROUPS: SplitRule(10, "groups", "groups", once=_itself),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: SplitRule(10, "group_ids", "groups", once=_itself),
-    ApiKey.DELETE_GROUPS: SplitRule(200, "groups_names", "results", once=_itself),
-    ApiKey.DESCRIBE_CONFIGS: SplitRule(40, "resources", "results", once=_resource),
-    ApiKey.DELETE_RECORDS: SplitRule(
-        500, "topics", "topics", "partitions", "partitions", together=True
-    ),
-    ApiKey.OFFSET_DELETE: SplitRule(1_000, "topics", "topics", "partitions", "partitions"),
-    ApiKey.ELECT_LEADERS: SplitRule(
-        500,
-        "topic_partitions",
-        "replica_election_results",
-        "partitions",
-        "partition_result",
-        together=True,
-        counts=lambda _: True,
-    ),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: SplitRule(
-        500, "topics", "responses", "partitions", "partitions", together=True, enough=2
-    ),
-}
+def _rule(
+    key: ApiKey,
+    size: int,
+    *,
+    once: Callable[[Any], Hashable] | None = None,
+    together: bool = False,
+    counts: Callable[[Any], bool] | None = None,
+    enough: int | None = None,
+) -> tuple[ApiKey, SplitRule]:
+    named = NAMED[key][-1]
+    inner = ("", "") if named.inner is None else (named.inner.asked, named.inner.answered)
+    return key, SplitRule(size, named.asked, named.answered, *inner, once, together, counts, enough)
+
+
+SPLIT_RULES: Final[Mapping[int, SplitRule]] = dict(
+    (
+        _rule(ApiKey.PRODUCE, 400, together=True, counts=lambda data: may_be_one(data.records)),
+        _rule(ApiKey.FETCH, 800),
+        _rule(ApiKey.LIST_OFFSETS, 1_000, together=True),
+        _rule(ApiKey.OFFSET_FOR_LEADER_EPOCH, 1_000),
+        _rule(ApiKey.METADATA, 500, once=_topic),
+        _rule(ApiKey.OFFSET_COMMIT, 500),
+        _rule(ApiKey.OFFSET_FETCH, 20),
+        _rule(ApiKey.FIND_COORDINATOR, 1_000, once=_itself),
+        _rule(ApiKey.DESCRIBE_GROUPS, 10, once=_itself),
+        _rule(ApiKey.CONSUMER_GROUP_DESCRIBE, 10, once=_itself),
+        _rule(ApiKey.DELETE_GROUPS, 200, once=_itself),
+        _rule(ApiKey.DESCRIBE_CONFIGS, 40, once=_resource),
+        _rule(ApiKey.DELETE_RECORDS, 500, together=True),
+        _rule(ApiKey.OFFSET_DELETE, 1_000),
+        _rule(ApiKey.ELECT_LEADERS, 500, together=True, counts=lambda _: True),
+        _rule(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 500, together=True, enough=2),
+    )
+)
 
 
 class Host(Protocol):

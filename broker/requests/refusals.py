@@ -4,234 +4,20 @@ Where a version has an error for the whole request, that says it; else every ite
 names is refused. Nothing is looked up or decided; long answers are encoded in the background.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Sized
 from typing import Any, Final, cast
 
-import attrs
-
 from broker.requests.context import Broker
+from broker.requests.named_items import NAMED, set_error
 from broker.requests.request import Request
 from wire.apis import APIS, ApiKey, RequestHeader, Response, encode_response
 from wire.codec.primitives import Buffer
 from wire.codec.schema import fields_of
 from wire.error_codes import ErrorCode
-from wire.messages import (
-    assigned_groups,
-    configs,
-    fetch,
-    group_admin,
-    leader_epochs,
-    list_offsets,
-    logs,
-    membership,
-    metadata,
-    offsets,
-    placement,
-    produce,
-    topics,
-)
+from wire.messages import logs, metadata
 
 BACKGROUND_FROM: Final = 500
 """Writing an answer for this many items costs a millisecond."""
-
-
-@attrs.frozen
-class Named:
-    """Items that a request names in its field `asked` and its answer in `answered`, as `item`s.
-
-    `names` maps what identifies an item in the request to where the answer says it; None stands for
-    an item that is a plain name or number. The error belongs to the items of `inner`, if any.
-    """
-
-    asked: str
-    answered: str
-    item: type[Any]
-    names: Mapping[str | None, str]
-    inner: "Named | None" = None
-    blank: Mapping[str, int] = attrs.field(factory=dict)
-    """What stands for "nothing" in the answer, where that is not the field's default."""
-
-    def refusals(self, message: Any, error: int, text: str) -> list[Any]:  # noqa: ANN401
-        asked: Iterable[Any] = getattr(message, self.asked) or ()
-        return [self._refusal(one, error, text) for one in asked]
-
-    def _refusal(self, one: Any, error: int, text: str) -> Any:  # noqa: ANN401
-        made = self.item(**self.blank)
-        for source, target in self.names.items():
-            setattr(made, target, one if source is None else getattr(one, source))
-        if self.inner is not None:
-            setattr(made, self.inner.answered, self.inner.refusals(one, error, text))
-            return made
-        _set_error(made, error, text)
-        return made
-
-
-_NAME: Final[Mapping[str | None, str]] = {"name": "name"}
-_TOPIC: Final[Mapping[str | None, str]] = {"topic": "topic"}
-_INDEX: Final[Mapping[str | None, str]] = {"partition_index": "partition_index"}
-_RESOURCE: Final[Mapping[str | None, str]] = {
-    "resource_type": "resource_type",
-    "resource_name": "resource_name",
-}
-
-NAMED: Final[Mapping[int, tuple[Named, ...]]] = {
-    ApiKey.PRODUCE: (
-        Named(
-            "topic_data",
-            "responses",
-            produce.TopicProduceResponse,
-            _NAME,
-            Named(
-                "partition_data",
-                "partition_responses",
-                produce.PartitionProduceResponse,
-                {"index": "index"},
-                blank={"base_offset": -1},
-            ),
-        ),
-    ),
-    ApiKey.FETCH: (
-        Named(
-            "topics",
-            "responses",
-            fetch.FetchableTopicResponse,
-            {"topic": "topic", "topic_id": "topic_id"},
-            Named(
-                "partitions",
-                "partitions",
-                fetch.PartitionData,
-                {"partition": "partition_index"},
-                blank={"high_watermark": -1},
-            ),
-        ),
-    ),
-    ApiKey.LIST_OFFSETS: (
-        Named(
-            "topics",
-            "topics",
-            list_offsets.ListOffsetsTopicResponse,
-            _NAME,
-            Named("partitions", "partitions", list_offsets.ListOffsetsPartitionResponse, _INDEX),
-        ),
-    ),
-    ApiKey.METADATA: (
-        Named(
-            "topics",
-            "topics",
-            metadata.MetadataResponseTopic,
-            {"name": "name", "topic_id": "topic_id"},
-        ),
-    ),
-    ApiKey.OFFSET_COMMIT: (
-        Named(
-            "topics",
-            "topics",
-            offsets.OffsetCommitResponseTopic,
-            _NAME,
-            Named("partitions", "partitions", offsets.OffsetCommitResponsePartition, _INDEX),
-        ),
-    ),
-    ApiKey.OFFSET_FETCH: (
-        Named(
-            "topics",
-            "topics",
-            offsets.OffsetFetchResponseTopic,
-            _NAME,
-            Named(
-                "partition_indexes",
-                "partitions",
-                offsets.OffsetFetchResponsePartition,
-                {None: "partition_index"},
-                blank={"committed_offset": -1},
-            ),
-        ),
-        Named("groups", "groups", offsets.OffsetFetchResponseGroup, {"group_id": "group_id"}),
-    ),
-    ApiKey.FIND_COORDINATOR: (
-        Named(
-            "coordinator_keys",
-            "coordinators",
-            membership.Coordinator,
-            {None: "key"},
-            blank={"node_id": -1, "port": -1},
-        ),
-    ),
-    ApiKey.DESCRIBE_GROUPS: (
-        Named("groups", "groups", group_admin.DescribedGroup, {None: "group_id"}),
-    ),
-    ApiKey.DELETE_GROUPS: (
-        Named("groups_names", "results", group_admin.DeletableGroupResult, {None: "group_id"}),
-    ),
-    ApiKey.CREATE_TOPICS: (Named("topics", "topics", topics.CreatableTopicResult, _NAME),),
-    ApiKey.DELETE_TOPICS: (
-        Named(
-            "topics",
-            "responses",
-            topics.DeletableTopicResult,
-            {"name": "name", "topic_id": "topic_id"},
-        ),
-        Named("topic_names", "responses", topics.DeletableTopicResult, {None: "name"}),
-    ),
-    ApiKey.DELETE_RECORDS: (
-        Named(
-            "topics",
-            "topics",
-            logs.DeleteRecordsTopicResult,
-            _NAME,
-            Named(
-                "partitions",
-                "partitions",
-                logs.DeleteRecordsPartitionResult,
-                _INDEX,
-                blank={"low_watermark": -1},
-            ),
-        ),
-    ),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: (
-        Named(
-            "topics",
-            "topics",
-            leader_epochs.OffsetForLeaderTopicResult,
-            _TOPIC,
-            Named(
-                "partitions",
-                "partitions",
-                leader_epochs.EpochEndOffset,
-                {"partition": "partition"},
-            ),
-        ),
-    ),
-    ApiKey.DESCRIBE_CONFIGS: (
-        Named("resources", "results", configs.DescribeConfigsResult, _RESOURCE),
-    ),
-    ApiKey.ALTER_CONFIGS: (
-        Named("resources", "responses", configs.AlterConfigsResourceResponse, _RESOURCE),
-    ),
-    ApiKey.CREATE_PARTITIONS: (
-        Named("topics", "results", topics.CreatePartitionsTopicResult, _NAME),
-    ),
-    ApiKey.ELECT_LEADERS: (
-        Named(
-            "topic_partitions",
-            "replica_election_results",
-            placement.ReplicaElectionResult,
-            _TOPIC,
-            Named(
-                "partitions",
-                "partition_result",
-                placement.ElectPartitionResult,
-                {None: "partition_id"},
-            ),
-        ),
-    ),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: (
-        Named("resources", "responses", configs.AlterConfigsResourceResponse, _RESOURCE),
-    ),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: (
-        Named("group_ids", "groups", assigned_groups.DescribedConsumerGroup, {None: "group_id"}),
-    ),
-}
-"""Of all APIs that have a version without an error for the whole request."""
 
 
 def whole_refusal(
@@ -242,7 +28,7 @@ def whole_refusal(
     answer = _empty_answer(broker, header)
     for field in fields_of(type(answer)):
         if field.name == "error_code" and field.spec.versions.has(header.api_version):
-            _set_error(answer, error, text)
+            set_error(answer, error, text)
             return cast(Response, answer)
     if header.api_key == ApiKey.DESCRIBE_LOG_DIRS:
         directory = logs.DescribeLogDirsResult(error, broker.log_dir.path)
@@ -273,13 +59,6 @@ def _name_all(
             setattr(answer, named.answered, items)
             refused += len(items)
     return refused > 0
-
-
-def _set_error(one: Any, error: int, text: str) -> None:  # noqa: ANN401
-    """Versions without a message leave it out."""
-    one.error_code = error
-    if hasattr(one, "error_message"):
-        one.error_message = text
 
 
 def known_brokers(broker: Broker) -> list[metadata.MetadataResponseBroker]:

@@ -5,7 +5,7 @@ new master continues where the old one stopped. For each producer id the epoch a
 batches are remembered, as in Kafka; clients also keep at most five in flight.
 
 A batch older than those five is a duplicate only if we know that all of its sequence numbers were
-appended. Numbers are contiguous within an epoch from the first one we saw on (protocol.md [R16]),
+appended. Numbers are contiguous within an epoch from the first one we saw on (R16),
 so that first one is remembered too. Before it we know nothing: to say "duplicate" there could tell
 a producer that a batch is safe although it was refused on its way here.
 

@@ -175,7 +175,6 @@ class SinkStatistics:
     timeouts: int = 0
     refusals: int = 0
     bad_answers: int = 0
-    source_changes: int = 0
     complaint: str = ""
     """What was wrong with the last bad answer."""
 
@@ -187,7 +186,6 @@ class SinkView:
     group: GroupId
     phase: str
     source: NodeId | None
-    since_ns: int
 
 
 class Sink:
@@ -258,7 +256,7 @@ class Sink:
         job = self._job
         if job is None:
             return None
-        return SinkView(job.group, job.phase.value, job.source, job.began_ns)
+        return SinkView(job.group, job.phase.value, job.source)
 
     @property
     def waiting(self) -> int:
@@ -496,7 +494,6 @@ class Sink:
         self._avoided_until[node] = now_ns + AVOID_SOURCE_NS
         if self._job is not None:
             self._job.source = None
-            self.statistics.source_changes += 1
             if self._job.phase is Phase.STATE:
                 self._replan(self._job)
             elif self._job.phase is Phase.DATA and self._job.spans:

@@ -50,7 +50,6 @@ Report = Callable[[Collection[TopicPartition]], Awaitable[bool]]
 @attrs.define(eq=False)
 class _NodeState:
     busy: bool = False
-    connecting: bool = False
     reported: int = 0
     """The last progress request of this node that we have answered."""
     turn: int = 0

@@ -31,8 +31,8 @@ asked and has nothing else to propose fills slots with NoOps.
 
 A loss is noticed in three ways: a peer witnessed a higher ballot than our disk knows; the shell
 found damage in the log that may have been a promise or a vote (`distrust`); or the peers say that
-the whole directory is not the one they know (docs/storage-format.md, "Damage" and "A directory that
-is not the one").
+the whole directory is not the one they know (docs/storage-format.md, "Damage" and "Lost and
+rolled-back directories").
 """
 
 from collections.abc import Iterable

@@ -8,7 +8,6 @@ Pure: the machine's clocks are an argument. runtime.system.clock gives it those 
 simulator.clock_world those of machines that stand still, drift and are set.
 """
 
-from statistics import median
 from typing import Final, Protocol
 
 from paxos.clocks.trust import Trust
@@ -95,15 +94,6 @@ class Clock:
         self.trust.trusted = trusted
 
     @property
-    def compared(self) -> bool:
-        """Whether it was ever trusted."""
-        return self.trust.compared
-
-    @compared.setter
-    def compared(self, compared: bool) -> None:
-        self.trust.compared = compared
-
-    @property
     def complaint(self) -> str:
         """Why this clock is not trusted, or ""."""
         return self.trust.complaint(self._read_boot_ns())
@@ -111,8 +101,3 @@ class Clock:
     @property
     def offsets_ns(self) -> dict[NodeId, int]:
         return self.trust.offsets_ns
-
-    def off_by_ns(self) -> int:
-        """How far the middle of all clocks, ours included, is ahead of ours."""
-        offsets = self.offsets_ns.values()
-        return int(median([0, *offsets])) if len(offsets) > 1 else 0

@@ -21,7 +21,7 @@ import numpy as np
 
 from pyspark_evenkeel.errors import RowError
 from wire.cluster_view import TopicPartition
-from wire.framing import KIB, RECORDS_FRAME_BYTES_MAX
+from wire.framing import KIB, MIB
 from wire.records.batch import Batch, Compression, Record, iterate_records, split
 from wire.records.batch_writer import BatchWriter
 from wire.records.columns import Column, Numbers, encode_records
@@ -32,7 +32,7 @@ BLOCK_ROWS: Final = 8192
 """Rows encoded at once; more would not be faster."""
 PIECE_BYTES_MAX: Final = 32 * 1024 * KIB
 """Bytes encoded at once, unless a single row is larger: bounds the memory that this takes."""
-RECORD_BYTES_MAX: Final = RECORDS_FRAME_BYTES_MAX - 64 * KIB
+RECORD_BYTES_MAX: Final = 16 * MIB
 """Of one row, with the overhead of its request: more cannot be sent to any of our nodes."""
 RELIEF: Final = 0.5
 """Above the limit, chunks are sent until this share of it is left."""

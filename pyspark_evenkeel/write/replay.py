@@ -117,7 +117,6 @@ class Replay:
     """Compares what a task has found with what it wanted to write."""
 
     query: str
-    compared: int = attrs.field(default=0, init=False)
     """Chunks that were fetched back."""
     _places: dict[TopicPartition, _Place] = attrs.field(factory=dict, init=False)
 
@@ -135,7 +134,6 @@ class Replay:
         meant, position = _position(ours), _position(theirs)
         if ours.header.producer_id != theirs.header.producer_id or meant[:2] != position[:2]:
             return  # it does not exist any more, and this is another batch
-        self.compared += 1
         place = self._places.setdefault(chunk.place, _Place())
         mine, found = _records(ours), _records(theirs)
         header = theirs.header

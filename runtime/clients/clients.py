@@ -1,8 +1,8 @@
 """Kafka clients' connections: requests in, answers out in the order of the requests, with limits.
 
-Every request has a slot in its connection's queue; an answer is sent once all before it are sent.
-The unanswered requests of a connection are limited in number and in bytes: above the limit its
-socket is not read, so that TCP pushes back on that client and on no other.
+Every request has a slot in its connection's queue; an answer is sent once all before it are sent
+(docs/kafka.md). The unanswered requests of a connection are limited in number and in bytes: above
+the limit its socket is not read, so that TCP pushes back on that client and on no other.
 """
 
 from collections import Counter, deque

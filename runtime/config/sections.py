@@ -152,8 +152,7 @@ class GroupsSection:
 
 @attrs.frozen(kw_only=True)
 class LeaseSection:
-    """The holder stops a margin before the expiry, others start a margin after it (protocol.md,
-    timers)."""
+    """R12: the holder stops a margin before the expiry, others start a margin after it."""
 
     SECTION: ClassVar = "lease"
     duration_ms: int = int_field(

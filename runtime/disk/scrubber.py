@@ -100,7 +100,7 @@ class Scrubber:
     # -- on its own thread --------------------------------------------------------------------
 
     def look_at_urgent(self) -> None:
-        """Check suspected segments only."""
+        """Check suspected segments only: for tests that drive a node without its threads."""
         self._wait(0)
 
     def _run(self) -> None:

@@ -6,6 +6,8 @@ runtime.engine.engine proposes them in rounds.
 from collections.abc import Callable
 from typing import Final
 
+import attrs
+
 from broker.config import IntakeConfig
 from broker.producers.producer_connections import ProducerConnections
 from broker.proposals.commands import trims
@@ -29,10 +31,24 @@ from paxos.multigroup import MultiGroup
 from runtime.disk.disk_pressure import DiskPressure
 from runtime.engine import forwarding as forwarded
 from runtime.engine.ports import Links
-from runtime.engine.statistics import EngineStatistics
 from runtime.membership.known_groups import KnownGroups
 from runtime.system.clock import Clock
 from runtime.system.journal import Journal
+
+
+@attrs.define(eq=False)
+class EngineStatistics:
+    rounds: int = 0
+    proposals: int = 0
+    commands: int = 0
+    forwarded_out: int = 0
+    forwarded_in: int = 0
+    applied: int = 0
+    batches: int = 0
+    loop_lag_ns_max: int = 0
+    """The longest gap between two ticks since the metrics took it."""
+    refused_disk_full: int = 0
+
 
 ROOM_ELSEWHERE: Final = 1 << 62
 """For groups that this node does not have: their commands are refused and take no room."""

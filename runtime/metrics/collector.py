@@ -6,20 +6,26 @@ tick moves them. Nothing on the hot path uses prometheus-client.
 
 from collections import Counter, deque
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from balancer.registry.records import Outcome
 from broker.requests.context import Broker
+from broker.traffic import BOUNDS_MS, Latency, Traffic
 from paxos.ids import NOBODY
 from runtime.balancing.balancing_loop import BalancingLoop
 from runtime.clients.clients import Clients
 from runtime.engine.engine import Engine
 from runtime.metrics.consumers import consumer_metrics
-from runtime.metrics.latency import latency_metrics
 from runtime.metrics.node import NodeFacts
 from runtime.metrics.status import rss_bytes
 from runtime.metrics.topics import topic_metrics
@@ -301,3 +307,22 @@ def _counter(name: str, text: str, value: float) -> Metric:
 
 def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(name, text, value=value)
+
+
+def latency_metrics(traffic: Traffic) -> Iterable[Metric]:
+    yield _histogram(
+        "evenkeel_produce_seconds",
+        "From a produce request to its answer; one request in eight is timed.",
+        traffic.produce,
+    )
+    yield _histogram(
+        "evenkeel_fetch_seconds",
+        "Reading and answering a fetch, its wait for data left out; one in eight is timed.",
+        traffic.fetch,
+    )
+
+
+def _histogram(name: str, text: str, latency: Latency) -> Metric:
+    bounds = [*(str(bound / 1000) for bound in BOUNDS_MS), "+Inf"]
+    buckets = list(zip(bounds, accumulate(latency.counts), strict=True))
+    return HistogramMetricFamily(name, text, buckets=buckets, sum_value=latency.sum_ns / 1e9)

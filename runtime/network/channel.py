@@ -199,11 +199,6 @@ class Channel:
         """Room reserved for an unfinished frame."""
         return self._assembler.holds_bytes
 
-    @property
-    def missing_room(self) -> int:
-        """Room that the next frame waits for."""
-        return self._assembler.missing_room
-
     def shrink(self) -> None:
         self._assembler.shrink()
 

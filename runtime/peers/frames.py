@@ -1,8 +1,40 @@
-"""Frames between nodes: u32 length, u8 kind, body (runtime.peers.peers explains the kinds)."""
+"""Frames between nodes: u32 length, u8 kind, body (runtime.peers.peers says what each is for).
+
+The body of FORWARDED is here, too: what became of a forwarded command.
+"""
 
 import struct
 from enum import IntEnum
 from typing import Final
+
+from broker.proposals.intake import Done, FailureReason, NotDone, Outcome
+from paxos.codec import PeerError
+from paxos.ids import NodeId
+
+RESULT_BYTES_MAX: Final = 1024 * 1024
+_FORWARDED: Final = struct.Struct(">QBi")
+_WHY: Final = tuple(FailureReason)
+
+
+def encode_outcome(number: int, outcome: Outcome) -> bytes:
+    if isinstance(outcome, Done):
+        return _FORWARDED.pack(number, 0, 0 if outcome.at_home else -1) + outcome.result
+    master = -1 if outcome.master is None else outcome.master
+    return _FORWARDED.pack(number, 1 + _WHY.index(outcome.why), master)
+
+
+def decode_outcome(body: memoryview) -> tuple[int, Outcome]:
+    """Raises PeerError for what no node says."""
+    if len(body) < _FORWARDED.size:
+        raise PeerError(f"an outcome of {len(body)} bytes")
+    number, code, master = _FORWARDED.unpack_from(body)
+    result = body[_FORWARDED.size :]
+    if code == 0 and len(result) <= RESULT_BYTES_MAX:
+        return number, Done(bytes(result), at_home=master >= 0)
+    if not 1 <= code <= len(_WHY):
+        raise PeerError(f"an outcome of code {code}")
+    return number, NotDone(_WHY[code - 1], None if master < 0 else NodeId(master))
+
 
 FRAME: Final = struct.Struct(">IB")
 

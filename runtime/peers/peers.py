@@ -44,8 +44,7 @@ from runtime.network.channel import Channel
 from runtime.network.connection_limits import ConnectionRate, SilentConnections
 from runtime.network.dataplane import Plane
 from runtime.network.stream import Stream
-from runtime.peers.forward_outcomes import decode_outcome, encode_outcome
-from runtime.peers.frames import FRAME, Kind
+from runtime.peers.frames import FRAME, Kind, decode_outcome, encode_outcome
 from runtime.peers.incoming import Incoming
 from runtime.peers.large_lane import LargeLane
 from runtime.peers.outgoing import Outgoing

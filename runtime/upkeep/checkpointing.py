@@ -78,7 +78,6 @@ class _Making:
 @attrs.define(eq=False)
 class CheckpointStatistics:
     written: int = 0
-    bytes_written: int = 0
     failed: int = 0
     segments_retired: int = 0
     slice_ns_max: int = 0
@@ -244,7 +243,6 @@ class Checkpointing:
             if group not in self._multi.replicas:
                 return  # the job that removes it is queued
             self.statistics.written += 1
-            self.statistics.bytes_written += size
             self.taken[group] = Taken(making.slot, making.began_ns, size, seconds)
             self.retire()
 

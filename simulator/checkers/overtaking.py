@@ -1,4 +1,4 @@
-"""The order of what one client sends to one partition without sequences (protocol.md F4).
+"""The order of what one client sends to one partition without sequences (docs/protocol.md F4).
 
 Every attempt is a batch of its own, which contains the order it belongs to and its number there. In
 the log, the batches of one order are in sequence. If one was refused, none that was sent behind it

@@ -1,4 +1,4 @@
-"""What must hold in every world (protocol.md section 6), each as an object of its own.
+"""What must hold in every world (docs/protocol.md, "Invariants"), each as an object of its own.
 
 The checkers see everything: entries as they are proposed, voted for on disk, and applied on any
 node, and what clients are told. None of them asks the code under test for its opinion.

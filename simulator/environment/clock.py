@@ -1,4 +1,4 @@
-"""A node's two clocks as functions of true time (protocol.md section 1, "Clock bound").
+"""A node's two clocks as functions of true time (docs/protocol.md, "Model").
 
 The wall clock is off by an offset that may step and drift, or it stands still. The boot clock never
 steps, has a rate of its own, and starts at zero after a power cut.

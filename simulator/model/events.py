@@ -2,13 +2,11 @@
 
 Events are what can be seen of a node from outside: what has become durable, what it tells others
 (when it leaves), what it applies, and when it believes that it may act. A trace is a list of
-events, or a file with one JSON object per line.
+events.
 """
 
 import hashlib
-import json
-from collections.abc import Iterable, Iterator
-from typing import IO, Any, Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from paxos.entry import BeMaster, Config, Entry, EntryKind, Steal
 from paxos.ids import BALLOT_ZERO, NOBODY, Ballot, Epoch, GroupId, Incarnation, NodeId, Slot
@@ -236,55 +234,3 @@ Event: TypeAlias = (
     | ReadAnswered
     | Acknowledged
 )
-
-KINDS: Final[dict[str, Any]] = {kind.__name__: kind for kind in Event.__args__}
-"""Any: mypy knows no common type of NamedTuple classes."""
-
-
-# -- files ------------------------------------------------------------------------------------
-
-
-def write_header(file: IO[str], header: dict[str, Any]) -> None:
-    """The first line: what a specification has to know about the groups."""
-    file.write(json.dumps(header) + "\n")
-
-
-def read_header(file: IO[str]) -> dict[str, Any]:
-    header: dict[str, Any] = json.loads(file.readline())
-    return header
-
-
-def write(event: Event, file: IO[str]) -> None:
-    fields = {"event": type(event).__name__, **event._asdict()}
-    file.write(json.dumps(fields, separators=(",", ":")) + "\n")
-
-
-def read(lines: Iterable[str]) -> Iterator[Event]:
-    for line in lines:
-        fields = json.loads(line)
-        kind = KINDS[fields.pop("event")]
-        yield kind(**{name: _FIELDS.get(name, _same)(data) for name, data in fields.items()})
-
-
-def _same(data: Any) -> Any:  # noqa: ANN401 # whatever JSON holds
-    return data
-
-
-def _ballot(data: list[int]) -> Ballot:
-    return Ballot(data[0], NodeId(data[1]))
-
-
-def _value(data: list[Any]) -> Value:
-    value = Value(*data)
-    return value._replace(
-        kind=EntryKind(value.kind), ballot=Ballot(*value.ballot), members=tuple(value.members)
-    )
-
-
-_FIELDS: Final[dict[str, Any]] = {
-    "ballot": _ballot,
-    "promised": _ballot,
-    "value": _value,
-    "log": lambda data: tuple(map(_value, data)),
-    "votes": lambda data: tuple((slot, _ballot(at), _value(value)) for slot, at, value in data),
-}

@@ -1,4 +1,4 @@
-"""The rules of protocol.md as an executable specification: which event may follow which.
+"""The rules of docs/protocol.md as an executable specification: which event may follow which.
 
 Each method is a guard over the abstract state of one group (who has promised and voted what, which
 slots of which ballot belong to whom, what is decided, how far each node has applied it) and then
@@ -69,8 +69,8 @@ class Lease:
 
 @attrs.define
 class Range:
-    """Slots that a node owns under a ballot: `own` of protocol.md. Everything up to `recover_to`
-    must be applied before it may propose a Steal there (R4b)."""
+    """Slots that a node owns under a ballot. Everything up to `recover_to` must be applied before
+    it may propose a Steal there (R4b)."""
 
     low: Slot
     high: Slot

@@ -7,14 +7,12 @@ from there: both must reach the same verdict.
 
 import multiprocessing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 import attrs
 
 from paxos.ids import GroupId, NodeId
 from simulator.environment.options import Options, Workload, draw
-from simulator.model import events
 from simulator.model.events import Event
 from simulator.model.observe import ObservedWorld
 from simulator.model.specification import Refused, Specification
@@ -143,24 +141,6 @@ def validate_planted(mutant: str, seeds: range = PLANTED_SEEDS) -> Validation:
         if verdict.rule == REFUSED_BY[mutant]:
             break
     return verdict
-
-
-def record(seed: int, path: Path) -> None:
-    """Write the trace of the world of `seed`, with the header that judging it needs."""
-    options = draw(seed, workload=Workload.COMMANDS)
-    with path.open("w", encoding="utf-8") as file:
-        world = ObservedWorld(options, lambda event: events.write(event, file))
-        members = {int(group): list(some) for group, some in world.members.items()}
-        margin_ns = options.timing.margin_ns
-        events.write_header(file, {"seed": seed, "margin_ns": margin_ns, "members": members})
-        world.run()
-
-
-def judge_file(path: Path) -> Validation:
-    with path.open(encoding="utf-8") as file:
-        header = events.read_header(file)
-        members = {GroupId(int(group)): some for group, some in header["members"].items()}
-        return judge(Judge(members, header["margin_ns"]), events.read(file), header["seed"])
 
 
 def judge(by: Judge, trace: Iterable[Event], seed: int) -> Validation:

@@ -1,4 +1,4 @@
-"""Planted bugs: each removes one rule of protocol.md, and the checkers must notice.
+"""Planted bugs: each removes one rule of docs/protocol.md, and the checkers must notice.
 
 A mutant is an edit of a line or two (simulator/mutants/planting.py). `make mutants` runs each
 against the swarm and writes docs/mutants.md.

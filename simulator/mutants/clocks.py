@@ -8,7 +8,7 @@ from paxos.clocks.trust import Trust
 from simulator.mutants import planting
 from simulator.mutants.planting import Mutant
 
-mutant = partial(planting.mutant, "protocol.md 4", tests="tests/runtime/system/test_clock.py")
+mutant = partial(planting.mutant, "ADR 43", tests="tests/runtime/system/test_clock.py")
 """They are hunted in worlds that test only clocks (simulator/clock_world.py)."""
 
 CLOCKS: Final[Mapping[str, Mutant]] = {

@@ -1,8 +1,8 @@
 """Clock faults: steps, drift, standing still, strobing; within the bound, or far beyond it.
 
 `SET_BACK` goes beyond the bound in a world that promises one master nevertheless: a master is cut
-off and its wall clock jumps back. Its boot clock ends the lease in time (protocol.md section 4,
-"Two clocks"), because no lease entry reaches the master while it is cut off.
+off and its wall clock jumps back. Its boot clock ends the lease in time (docs/protocol.md, "Who may
+act"), because no lease entry reaches the master while it is cut off.
 """
 
 from collections.abc import Callable, Mapping

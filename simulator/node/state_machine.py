@@ -1,4 +1,4 @@
-"""The state machine on each simulated group: the deduplication table of protocol.md R16, and a log.
+"""The state machine on each simulated group: the deduplication table of R16, and a log.
 
 A command is (client, seq). It is executed iff `seq == last[client] + 1`. At or below `last` it is a
 duplicate and gets the original's answer; above, it is a gap: rejected, never acknowledged.

@@ -34,7 +34,7 @@ SEGMENT_BYTES: Final = 64 * 1024
 SMALL_BYTES: Final = 16 * 1024
 CLUSTER: Final = "simulated"
 FLIPS: Final = 2
-"""Damaged bytes at a time (exam.md section 2, `bitflip-file-chunks`)."""
+"""Damaged bytes at a time (as `bitflip-file-chunks` of the exam)."""
 BAD_BLOCK_CHANCE: Final = 0.15
 """Instead of a flipped bit: the block cannot be read at all until it is written again."""
 

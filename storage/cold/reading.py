@@ -36,7 +36,6 @@ class ColdStatistics:
     bytes_held: int
     bytes_appended: int
     """Since the start, headers included."""
-    syncs: int
     damaged: int
     """Blocks found damaged since the start."""
     files_open: int
@@ -209,7 +208,6 @@ class ColdReading:
                 files=len(self._sizes),
                 bytes_held=sum(self._sizes.values()),
                 bytes_appended=self._writer.bytes_written + self._merger.writer.bytes_written,
-                syncs=self._writer.syncs + self._merger.writer.syncs,
                 damaged=self._damaged,
                 files_open=files_open,
                 index_blocks=blocks,

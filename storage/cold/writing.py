@@ -64,7 +64,6 @@ class ColdWriter:
         should be long (direct.py)."""
         self._pending_at = self._pending_bytes = 0
         self.bytes_written = 0
-        self.syncs = 0
 
     def begin(self, uid: int, base: int, first_timestamp_ms: int) -> Tail:
         """Begin a new file: when it has its name, its header is durable."""
@@ -115,7 +114,6 @@ class ColdWriter:
     def sync(self, file: File) -> None:
         self._flush(file)
         file.fdatasync()
-        self.syncs += 1
 
     def seal(self, file: File, tail: Tail, index: BlockIndex, seed: int) -> int:
         """Seal the file durably, and return its size."""

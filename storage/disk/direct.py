@@ -315,10 +315,6 @@ class BufferPool:
             self._references.append(sys.getrefcount(self._kept[-1]))
             return memoryview(self._kept[-1])[:size]
 
-    @property
-    def pieces(self) -> int:
-        return len(self._kept)
-
 
 def opened_directly(descriptor: int, access: int = os.O_RDWR) -> int:
     """Another descriptor of the file, for direct reads and writes; -1 if that is refused."""

@@ -356,14 +356,6 @@ class Wal:
 
     # ---- reading --------------------------------------------------------------------------------
 
-    def entry_place(self, group: GroupId, slot: Slot) -> Place:
-        """The place of the latest record of the slot's entry."""
-        return self.find(group, slot)[0]
-
-    def entry_size(self, group: GroupId, slot: Slot) -> int:
-        """Bytes of the entry's encoding, from memory."""
-        return self.find(group, slot)[1]
-
     def payload_position(self, group: GroupId, slot: Slot) -> Place:
         """Where the entry's encoding begins: position + k is its byte k, for `read_span`."""
         return self.find(group, slot)[0] + RECORD_HEADER_BYTES

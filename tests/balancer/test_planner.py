@@ -1,5 +1,6 @@
 """The planner: always even, fewest moves, the same on every node."""
 
+from collections.abc import Collection, Mapping
 from itertools import product
 from random import Random
 
@@ -8,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balancer.planner.planner import Plan, PlanReason, all_on, even_placement, plan_placement
+from balancer.planner.planner import Plan, PlanReason, all_on, even_placement, solve
+from balancer.planner.problem import GroupNeed, NodeOffer, Problem, Unfit
 from paxos.ids import GroupId, NodeId
 
 
@@ -33,6 +35,26 @@ def loads(plan: Plan, usable: list[NodeId]) -> list[int]:
     return [list(plan.placement.values()).count(node) for node in usable]
 
 
+def planned(
+    groups: list[GroupId],
+    nodes: list[NodeId],
+    current: Mapping[GroupId, NodeId],
+    *,
+    excluded: Collection[NodeId] = (),
+    pinned: Mapping[GroupId, NodeId] | None = None,
+) -> Plan:
+    """By count, all nodes alike."""
+    offers = [NodeOffer(node, unfit=Unfit.DRAINING if node in excluded else None) for node in nodes]
+    return solve(
+        Problem(
+            nodes=tuple(offers),
+            groups=tuple(map(GroupNeed, groups)),
+            current=current,
+            pinned=pinned or {},
+        )
+    )
+
+
 @attrs.frozen
 class Case:
     groups: list[GroupId]
@@ -42,7 +64,7 @@ class Case:
     pinned: dict[GroupId, NodeId]
 
     def plan(self) -> Plan:
-        return plan_placement(
+        return planned(
             self.groups, self.nodes, self.current, excluded=self.excluded, pinned=self.pinned
         )
 
@@ -86,13 +108,13 @@ def cases(draw: st.DrawFn, groups_max: int = 60, nodes_max: int = 10, pins_max: 
 )
 def test_small_clusters(before: str, usable: tuple[int, ...], after: str) -> None:
     """A cluster as a literal, and the plan for it."""
-    plan = plan_placement(groups(len(before)), nodes(*usable), placed(before))
+    plan = planned(groups(len(before)), nodes(*usable), placed(before))
     assert drawn(plan) == after
 
 
 def test_every_decision_has_its_reason() -> None:
     """Node 3 is drained, group 5 is pinned, group 6 is new: each reason is given."""
-    plan = plan_placement(
+    plan = planned(
         groups(7),
         nodes(1, 2, 3),
         placed("111132."),
@@ -113,7 +135,7 @@ def test_every_decision_has_its_reason() -> None:
 
 
 def test_with_no_usable_node_everything_stays() -> None:
-    plan = plan_placement(groups(3), nodes(1, 2), placed("12."), excluded=nodes(1, 2))
+    plan = planned(groups(3), nodes(1, 2), placed("12."), excluded=nodes(1, 2))
     assert plan.placement == placed("12.")
     assert not plan.moves
     assert {one.reason for one in plan.decisions} == {PlanReason.NO_USABLE_NODE}
@@ -121,7 +143,7 @@ def test_with_no_usable_node_everything_stays() -> None:
 
 def test_a_pin_to_an_unusable_node_is_disregarded() -> None:
     pinned = {GroupId(0): NodeId(2)}
-    plan = plan_placement(groups(2), nodes(1, 2), placed("12"), excluded=nodes(2), pinned=pinned)
+    plan = planned(groups(2), nodes(1, 2), placed("12"), excluded=nodes(2), pinned=pinned)
     assert drawn(plan) == "11"
     assert plan.decisions[0].reason is PlanReason.STAYS
 
@@ -130,7 +152,7 @@ def test_pins_count_for_the_load_of_their_node() -> None:
     """Four groups pinned to node 1 are more than its share: the rest is spread evenly over the
     others."""
     pinned = {GroupId(number): NodeId(1) for number in range(4)}
-    plan = plan_placement(groups(8), nodes(1, 2, 3), placed("11111111"), pinned=pinned)
+    plan = planned(groups(8), nodes(1, 2, 3), placed("11111111"), pinned=pinned)
     assert drawn(plan) == "11112323"
 
 

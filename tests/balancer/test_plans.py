@@ -25,7 +25,6 @@ from balancer.planner.problem import (
 from balancer.planner.proof import (
     Certificate,
     Proof,
-    as_even,
     count_moves,
     counts_on,
     objections,
@@ -301,10 +300,11 @@ def test_brute_force_agrees_with_every_certificate(problem: Problem) -> None:
         assert not framed.usable
         return
     assert plan.certificate.proven
+    bar = proofs.EvennessBound.of(framed, plan.placement)
     fewest = min(
         count_moves(framed, candidate)
         for candidate in every_placement(framed)
-        if as_even(framed, candidate, plan.placement)
+        if bar.reached_by(candidate)
     )
     assert plan.certificate.moves == fewest
 
@@ -347,7 +347,10 @@ def test_by_count_nothing_at_all_is_more_even(problem: Problem) -> None:
     if plan.certificate is None:
         return
     assert plan.certificate.proof is (Proof.PRICES if framed.choices else Proof.EXCHANGE)
-    assert all(as_even(framed, plan.placement, candidate) for candidate in every_placement(framed))
+    assert all(
+        proofs.EvennessBound.of(framed, candidate).reached_by(plan.placement)
+        for candidate in every_placement(framed)
+    )
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,7 +1,6 @@
 """What the handlers that serve clients count for load reports."""
 
-from broker.latency import Latency
-from broker.traffic import ALL_BELOW, EVERY, WAITS_MAX, Traffic
+from broker.traffic import ALL_BELOW, EVERY, WAITS_MAX, Latency, Traffic
 from paxos.ids import MS, GroupId
 
 G1, G2 = GroupId(1), GroupId(2)

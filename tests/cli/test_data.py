@@ -30,7 +30,7 @@ def directory(tmp_path: Path) -> Path:
 def flip(directory: Path, slot: int) -> None:
     disk = RealDisk(directory)
     wal, _ = start(disk)
-    place = wal.entry_place(GroupId(1), Slot(slot)) & OFFSET_MASK
+    place = wal.find(GroupId(1), Slot(slot))[0] & OFFSET_MASK
     disk.close()
     with (directory / segment_name(1)).open("r+b") as file:
         file.seek(place + RECORD_HEADER_BYTES + 3)

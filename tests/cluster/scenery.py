@@ -5,6 +5,7 @@ read, are written into histories beside the nodes' directories, and the checker 
 """
 
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,13 +19,13 @@ import trio
 
 from cluster import status, workload
 from cluster.launcher import Command, Launcher, launch, node_command
-from cluster.recorder import Recorder, observed, read_history
+from cluster.recorder import Recorder, read_history
 from cluster.spec import plan
 from cluster.status import ClusterView
 from cluster.workload import SteadyProducer
 from history.anomaly import Report
 from history.checker import check
-from history.record import Outcome, Record
+from history.record import Key, Op, Outcome, Record
 
 T = TypeVar("T")
 FULL = os.environ.get("EXAM") == "full"
@@ -45,6 +46,8 @@ QUICK = (
     "balancer.mute_ms=1000",
 )
 """Shorter times than the defaults, in the same relations to each other."""
+GROUP_TOPIC = "paxos-group"
+"""The topic of keys that stand for a Paxos group, in histories of its replicas."""
 SOON_BACK = {"reconnect.backoff.max.ms": 500}
 """The longest time our clients stay away from a node that was down. The default is 10 s; a test
 that kills a node twice would wait for the client and not for the cluster."""
@@ -142,6 +145,23 @@ async def acknowledged(producer: SteadyProducer, more: int) -> None:
     told = zip(producer.acks_ns, wanted, strict=True)
     missing = {number: goal - len(acks) for number, (acks, goal) in enumerate(told)}
     raise NotAcknowledged(f"of {more} more, missing after {STEP_S} s by partition: {missing}")
+
+
+def observed(view: ClusterView) -> list[Record]:
+    """What the nodes report about their groups: the applied slot, its hash, the acting node."""
+    now = time.monotonic_ns()
+    found: list[Record] = []
+    for row in view.nodes:
+        if row.status is None:
+            continue
+        process = f"node-{row.spec.id}"
+        for group in row.status["groups"]:
+            key = Key(GROUP_TOPIC, int(group["group"]))
+            applied, chain = int(group["applied"]), str(group["chain"])
+            found.append(Record(Op.CHAIN, process, key, chain, applied, began_ns=now))
+            if group["acting"]:
+                found.append(Record(Op.MASTER, process, key, None, int(group["epoch"])))
+    return found
 
 
 async def judge(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from coordinator.hashing import hash_consumer_group
+from broker.groups.consumer_groups import hash_consumer_group
 from coordinator.limits import COMMAND_BYTES_MAX
 from coordinator.model import (
     NO_MEMBER,

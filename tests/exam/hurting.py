@@ -14,10 +14,10 @@ import trio
 
 from cluster import status
 from cluster.launcher import Launcher, StartError
-from cluster.recorder import Recorder, observed
+from cluster.recorder import Recorder
 from cluster.spec import ClusterSpec
 from cluster.state import NodeState
-from tests.cluster.scenery import three_nodes
+from tests.cluster.scenery import observed, three_nodes
 from tests.exam.points import CRASHED
 
 ONLY_IN_FULL: Final = "only in make faults (EXAM=full)"

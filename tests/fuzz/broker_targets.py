@@ -21,7 +21,7 @@ from tests.fuzz.kafka import random_request, versions_of
 from tests.fuzz.mutate import INPUT_BYTES_MAX, Sample, havoc, mutated
 from wire.apis import APIS, decode_response
 from wire.errors import ProtocolError
-from wire.framing import CLIENT_LIMITS, FrameAssembler
+from wire.framing import FRAME_BYTES_MAX, MIB, FrameAssembler, FrameLimits
 from wire.messages.metadata import MetadataRequest
 from wire.messages.topics import CreatableTopic, CreateTopicsRequest
 
@@ -105,7 +105,7 @@ class Victim:
 
     def receive(self, data: bytes) -> None:
         """As a connection does: until the stream ends, or a frame costs the connection."""
-        assembler = FrameAssembler(CLIENT_LIMITS)
+        assembler = FrameAssembler(FrameLimits(default=FRAME_BYTES_MAX, by_key={0: 16 * MIB}))
         at = 0
         while at < len(data):
             room = assembler.buffer_to_fill()

@@ -32,12 +32,7 @@ from wire.apis import (
 from wire.codec.schema import fields_of
 from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
-from wire.framing import (
-    CLIENT_LIMITS,
-    UNAUTHENTICATED_LIMITS,
-    FrameAssembler,
-    FrameLimits,
-)
+from wire.framing import FRAME_BYTES_MAX, KIB, MIB, FrameAssembler, FrameLimits
 from wire.records.batch import (
     COMPRESSION_MASK,
     HEADER_BYTES,
@@ -245,8 +240,8 @@ class Framing(Target):
     name = "framing"
     declared = (ProtocolError,)
     _limits: ClassVar[tuple[FrameLimits, ...]] = (
-        CLIENT_LIMITS,
-        UNAUTHENTICATED_LIMITS,
+        FrameLimits(default=FRAME_BYTES_MAX, by_key={0: 16 * MIB}),
+        FrameLimits(default=64 * KIB),
         FrameLimits(default=100, by_key={0: 40_000, 1: 300}),
         FrameLimits(default=0),
     )

@@ -1,4 +1,4 @@
-"""Ordered commands (protocol.md F4): on every way, none overtakes another or passes a refused
+"""Ordered commands (docs/protocol.md F4): on every way, none overtakes another or passes a refused
 one."""
 
 import attrs

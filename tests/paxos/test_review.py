@@ -1,4 +1,4 @@
-"""Bugs that were found by reading `paxos/` against protocol.md before any world found them."""
+"""Bugs that were found by reading `paxos/` against docs/protocol.md before any world found them."""
 
 from paxos.changes import handover
 from paxos.ids import BALLOT_ZERO, MS, NodeId, Slot

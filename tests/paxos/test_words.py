@@ -1,4 +1,4 @@
-"""False messages of a peer harm only that peer, and cost nobody else's vote (protocol.md, F3)."""
+"""False messages of a peer harm only that peer, and cost nobody else's vote (F3)."""
 
 import attrs
 import pytest

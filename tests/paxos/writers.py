@@ -2,8 +2,8 @@
 
 A class writes its own fields in its own methods. WRITERS lists the fields that other modules write,
 and which modules these are. MOVES lists the methods through which others change an acceptor, a
-proposer, a learner, a lease or a chain, and who may call each. Together they are everything that
-can move a promise, a vote, the own slots, what is applied, and who may act.
+proposer, a learner, a lease, a chain, or Core itself, and who may call each. Together they are
+everything that can move a promise, a vote, the own slots, what is applied, and who may act.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,6 +48,9 @@ WRITERS: Final[Mapping[str, tuple[str, ...]]] = {
     "Core.hopeless": ("paxos.changes.doubt",),
     "Core.diverged": ("paxos.changes.doubt",),
     "Core.commit_due": ("paxos.replica",),
+    # Shared by all groups of a node: when a node was last heard, and which life of it.
+    "Core.heard": ("paxos.multigroup", "runtime.engine.engine"),
+    "Core.incarnations": ("paxos.multigroup",),
     # What a replica knows of a peer.
     "Peer.witnessed": ("paxos.changes.witness",),
     "Peer.agreed": ("paxos.changes.doubt",),
@@ -124,6 +127,29 @@ MOVES: Final[Mapping[str, tuple[str, ...]]] = {
     "Lease.start_deadline": ("paxos.changes.snapshot", "paxos.replica"),
     "ChainHash.begin_after": ("paxos.changes.snapshot",),
     "ChainHash.extend": ("paxos.replica",),
+    "Core.prepare": ("paxos.changes.handover", "paxos.liveness.mastership", "simulator.node.node"),
+    "Core.place": (
+        "paxos.changes.handover",
+        "paxos.changes.membership",
+        "paxos.changes.rejoin",
+        "paxos.liveness.mastership",
+        "paxos.replica",
+        "simulator.node.node",
+    ),
+    "Core.step_down": (
+        "paxos.changes.doubt",
+        "paxos.changes.rejoin",
+        "paxos.changes.snapshot",
+        "paxos.liveness.mastership",
+        "paxos.liveness.timers",
+        "paxos.replica",
+    ),
+    "Core.flush_commit": ("paxos.liveness.timers", "paxos.replica"),
+    "Core.call_off_handover": ("paxos.changes.handover", "paxos.strategies.older"),
+    "Core.call_off_change": ("paxos.changes.membership",),
+    "Core.become_members": ("paxos.changes.snapshot", "paxos.replica"),
+    "Core.ask_also": ("runtime.balancing.hosting", "simulator.node.hosting"),
+    "Core.see": ("paxos.replica",),
 }
 
 PARTS: Final[Mapping[str, str]] = {
@@ -135,6 +161,9 @@ PARTS: Final[Mapping[str, str]] = {
     "chain": "ChainHash",
 }
 """The name under which each class is used."""
+
+SHARED: Final = ("heard", "incarnations")
+"""Fields of Core that belong to MultiGroup: all its groups see one and the same."""
 
 
 def markdown() -> Iterator[str]:

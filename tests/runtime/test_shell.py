@@ -75,7 +75,7 @@ def test_what_a_reader_has_met_is_looked_at_by_the_scrubber(tmp_path: Path) -> N
     with one_node(tmp_path) as node:
         group = GroupId(1)
         run_until(node, lambda: node.engine.acting(group))
-        place = node.wal.entry_place(group, Slot(1))
+        place = node.wal.find(group, Slot(1))[0]
         long = encode(DropGroup(ConsumerGroupId("g" * 10_000)))  # the last block is written again
         outcomes: list[Outcome] = []
         node.engine.submit(group, opaque(CommandKind.CONSUMER_GROUP, long), outcomes.append)
@@ -98,7 +98,7 @@ def test_without_a_majority_it_is_not_registered(tmp_path: Path) -> None:
         assert node.engine.admission is not None
         node.engine.admission.settled = True
         assert "clock has not been compared" in node.shell.not_ready()
-        node.clock.compared = node.clock.trusted = True
+        node.clock.trust.compared = node.clock.trusted = True
         assert "not registered with the cluster yet" in node.shell.not_ready()
         node.clock.trusted = False  # found with real nodes: it cannot register for that very reason
         assert "clock is off" in node.shell.not_ready()

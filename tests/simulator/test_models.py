@@ -23,7 +23,7 @@ SOURCE_FILES: Final = sorted(SOURCES.glob("*.cpp"))
 
 
 def flags(source: Path) -> dict[str, str]:
-    """The rules that a model can do without, and their names in protocol.md."""
+    """The rules that a model can do without, and their names in docs/protocol.md."""
     return dict(FLAG.findall(source.read_text(encoding="utf-8")))
 
 

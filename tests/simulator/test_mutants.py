@@ -1,4 +1,4 @@
-"""The checkers are checked: when a rule of protocol.md is removed, they notice.
+"""The checkers are checked: when a rule of docs/protocol.md is removed, they notice.
 
 Only a few quick mutants run here; `make mutants` runs them all and writes docs/mutants.md.
 """

@@ -1,9 +1,7 @@
 """Trace validation: the specification accepts what the core does, and rejects what it must not
 do."""
 
-import io
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -21,8 +19,6 @@ from simulator.model.traces import (
     Judge,
     Validation,
     judge,
-    judge_file,
-    record,
     validate,
     validate_planted,
 )
@@ -210,16 +206,6 @@ def test_the_trace_that_was_changed_was_good(recorded: Recorded) -> None:
     assert recorded.judged(recorded.trace).accepted
 
 
-def test_a_trace_is_the_same_from_a_file(recorded: Recorded, tmp_path: Path) -> None:
-    path = tmp_path / "trace"
-    record(recorded.seed, path)
-    verdict = judge_file(path)
-    assert verdict == Validation(recorded.seed, len(recorded.trace), verdict.slots)
-    assert verdict.slots > 100
-    lines = path.read_text(encoding="utf-8").splitlines()[1:]
-    assert list(events.read(lines)) == recorded.trace
-
-
 # -- a disk that forgets --------------------------------------------------------------------------
 
 
@@ -246,10 +232,3 @@ def test_a_node_that_has_forgotten_votes_may_not_vote_again() -> None:
             if said.rule == "ADR 4":
                 return
     pytest.fail(f"in {SEEDS_MAX} worlds no restarted node votes while its slots are undecided")
-
-
-def test_events_are_written_as_json_lines(recorded: Recorded) -> None:
-    file = io.StringIO()
-    for event in recorded.trace[:50]:
-        events.write(event, file)
-    assert list(events.read(file.getvalue().splitlines())) == recorded.trace[:50]

@@ -14,7 +14,7 @@ from simulator.environment.options import (
     Workload,
     draw,
 )
-from simulator.swarm import Job, Summary, again, replay_command, run_world, run_worlds
+from simulator.swarm import Job, Summary, again, run_world, run_worlds
 from simulator.world import THINKS_PER_ROUND, World
 from tests.cluster.scenery import FULL
 from tests.simulator.hashing import digests
@@ -39,7 +39,7 @@ SEEDS = (
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_world_keeps_its_promises(seed: int) -> None:
     verdict = run_world(Job(seed))
-    assert not verdict.failure, f"{verdict.report}\nreplay: {replay_command(verdict, Job(seed))}"
+    assert not verdict.failure, f"{verdict.report}\nreplay: {Job(seed).replay_command()}"
     assert verdict.statistics["acknowledged"] > 0
 
 
@@ -56,7 +56,7 @@ def test_the_older_ways_to_hand_over(strategy: Strategy, seed: int) -> None:
     """E19: slower, but as safe."""
     job = Job(seed, strategy=strategy)
     verdict = run_world(job)
-    assert not verdict.failure, f"{verdict.report}\nreplay: {replay_command(verdict, job)}"
+    assert not verdict.failure, f"{verdict.report}\nreplay: {job.replay_command()}"
     assert verdict.statistics["notice leading"] > 0
 
 

@@ -149,7 +149,7 @@ def entries_of(wal: Wal, group: GroupId) -> dict[int, bytes]:
             entries[slot] = encoded(wal.read_entry(group, slot))
         except LookupError:
             continue
-        size = wal.entry_size(group, slot)
+        size = wal.find(group, slot)[1]
         assert bytes(wal.read_span(wal.payload_position(group, slot), size)) == entries[slot]
     return entries
 

@@ -57,7 +57,7 @@ def test_an_empty_directory_is_no_problem() -> None:
 
 
 def damage_entry(disk: MemoryDisk, wal: Wal) -> None:
-    place = wal.entry_place(GROUP, Slot(3))
+    place = wal.find(GROUP, Slot(3))[0]
     disk.corrupt(segment_name(1), (place & OFFSET_MASK) + RECORD_HEADER_BYTES + 9, 1)
 
 

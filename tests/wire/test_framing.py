@@ -10,21 +10,20 @@ from hypothesis import strategies as st
 from wire.errors import ProtocolError
 from wire.framing import (
     BUFFER_BYTES_MAX,
-    CLIENT_LIMITS,
     FRAME_BYTES_MAX,
     LARGE_STEP_BYTES,
     MIB,
     OVER_ROOM_BYTES,
     OWNED_OVER_BYTES,
     PREFIX_BYTES,
-    RECORDS_FRAME_BYTES_MAX,
-    UNAUTHENTICATED_LIMITS,
     Frame,
     FrameAssembler,
     FrameLimits,
 )
 
 ANY_SIZE = FrameLimits(default=8 * MIB)
+PRODUCE_BYTES_MAX = 16 * MIB
+CLIENT_LIMITS = FrameLimits(default=FRAME_BYTES_MAX, by_key={0: PRODUCE_BYTES_MAX})
 NOISE = random.Random(7).randbytes(2 * MIB)
 
 sizes = st.one_of(
@@ -128,12 +127,12 @@ def test_a_frame_taken_is_good_until_the_next_buffer() -> None:
 @pytest.mark.parametrize(
     ("limits", "head", "cap"),
     [
-        (CLIENT_LIMITS, "ffffffff", RECORDS_FRAME_BYTES_MAX),  # -1
-        (CLIENT_LIMITS, "80000000", RECORDS_FRAME_BYTES_MAX),
-        (CLIENT_LIMITS, f"{RECORDS_FRAME_BYTES_MAX + 1:08x}", RECORDS_FRAME_BYTES_MAX),
+        (CLIENT_LIMITS, "ffffffff", PRODUCE_BYTES_MAX),  # -1
+        (CLIENT_LIMITS, "80000000", PRODUCE_BYTES_MAX),
+        (CLIENT_LIMITS, f"{PRODUCE_BYTES_MAX + 1:08x}", PRODUCE_BYTES_MAX),
         (CLIENT_LIMITS, f"{FRAME_BYTES_MAX + 1:08x} 0003", FRAME_BYTES_MAX),
-        (CLIENT_LIMITS, "47455420 2f20", RECORDS_FRAME_BYTES_MAX),  # "GET / ": a web browser
-        (UNAUTHENTICATED_LIMITS, "00010001", 65536),
+        (CLIENT_LIMITS, "47455420 2f20", PRODUCE_BYTES_MAX),  # "GET / ": a web browser
+        (FrameLimits(default=65536), "00010001", 65536),
         (FrameLimits(default=100), "00000065", 100),
     ],
 )
@@ -151,15 +150,14 @@ def test_a_frame_over_its_cap_is_refused_at_once(limits: FrameLimits, head: str,
             assembler.take()
 
 
-@pytest.mark.parametrize("key", [0, 1])
-def test_records_may_be_large(key: int) -> None:
+def test_records_may_be_large() -> None:
     assembler = FrameAssembler(CLIENT_LIMITS)
-    payload = key.to_bytes(2, "big") + NOISE[: FRAME_BYTES_MAX + 5]
+    payload = b"\x00\x00" + NOISE[: FRAME_BYTES_MAX + 5]
     assert run(assembler, stream_of([payload]), [5, 1, 10**9]) == [(payload, True)]
 
 
-def test_limits_may_be_raised_after_authentication() -> None:
-    assembler = FrameAssembler(UNAUTHENTICATED_LIMITS)
+def test_limits_may_be_raised_between_frames() -> None:
+    assembler = FrameAssembler(FrameLimits(default=65536))
     payload = b"\x00\x03" + bytes(70_000)
     assert run(assembler, stream_of([b"hello"]), [100]) == [(b"hello", False)]
     assembler.limits = CLIENT_LIMITS
@@ -179,7 +177,7 @@ def test_a_length_alone_costs_one_step_of_memory() -> None:
     tracemalloc.start()
     try:
         assembler = FrameAssembler(CLIENT_LIMITS)
-        feed(assembler, RECORDS_FRAME_BYTES_MAX.to_bytes(4, "big") + b"\x00\x00")
+        feed(assembler, PRODUCE_BYTES_MAX.to_bytes(4, "big") + b"\x00\x00")
         assert assembler.take() is None
         assert tracemalloc.get_traced_memory()[1] < LARGE_STEP_BYTES + 100_000
         assert len(assembler.buffer_to_fill()) < LARGE_STEP_BYTES

@@ -1,7 +1,7 @@
 """Metadata: the nodes, the topics, and the leader of each partition.
 
 While a requested partition has no leader, the answer is held for a moment: a client that is told of
-no leader backs off longer than an election takes (kafka.md section 5). The same happens while a
+no leader backs off longer than an election takes (docs/kafka.md). The same happens while a
 requested topic may merely be unknown to this node (broker.handlers.topics.known_names). Replicas
 are the present and future members of the partition's Paxos group, its ideal master first, because
 Kafka calls the first one preferred. Reachable members are in sync, because which of them voted last

@@ -2,7 +2,7 @@
 
 While it has none the answer is held for a moment, as for Metadata. There are no transactions, and
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED is the error on which every client gives up immediately and
-clearly (kafka.md section 5); others make librdkafka retry until its timeout.
+clearly (docs/kafka.md); others make librdkafka retry until its timeout.
 """
 
 from functools import partial

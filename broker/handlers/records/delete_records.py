@@ -5,7 +5,7 @@ knows it. Nothing below the new start is served again.
 
 The offset is decided here: "everything" means everything at this moment. A command may reach the
 log late, through another master, after records were acknowledged that its client never meant
-(protocol.md F1). With a fixed offset it then does no harm: an offset is never used twice, and a log
+(F1). With a fixed offset it then does no harm: an offset is never used twice, and a log
 start never goes back.
 """
 

@@ -1,7 +1,7 @@
 """Fetch: whole batches from an offset on, at once or when there are enough of them (long polling).
 
 Only the master reads, under its lease, and the lease is checked AFTER the work: read the values,
-then check that this node acts in the same epoch, then answer (protocol.md [R14]). If this node
+then check that this node acts in the same epoch, then answer (docs/protocol.md R14). If this node
 holds the lease but may not act on it just now (it is handing the group over, or is too close to the
 expiry), a fetch that may wait does so until there is a new master that the answer can name. The
 same holds for a fetch whose client knows a newer epoch than we do: the old master sent it here, and

@@ -4,7 +4,7 @@ When its partition has another leader, a consumer asks for the end offset of its
 epoch: an end before its position would mean that this record is gone. Nothing chosen is ever
 truncated, so the answer never says that; clients still need it before they continue reading.
 
-Answered under the lease, which is checked after the work (protocol.md [R14]).
+Answered under the lease, which is checked after the work (docs/protocol.md R14).
 """
 
 from broker.handlers.topics.known_names import denial

@@ -7,7 +7,7 @@ connection with it, like any other that takes time, while others are served
 (`broker.reads.search_queue`). Partitions whose search does not finish in time get
 REQUEST_TIMED_OUT, and clients retry.
 
-Answered under the lease, which is checked after the work (protocol.md [R14]).
+Answered under the lease, which is checked after the work (docs/protocol.md R14).
 """
 
 from collections import Counter

@@ -6,7 +6,7 @@ the log like acks=all, because here nothing is "on the leader" that is not chose
 is no answer; as in Kafka an error closes the connection, which makes such a producer look for the
 leader.
 
-No answer ever says that a batch is not in the log when it may be (protocol.md section 4). An
+No answer ever says that a batch is not in the log when it may be (docs/protocol.md F2). An
 unknown outcome is REQUEST_TIMED_OUT, which clients retry and count as "possibly persisted", while
 NOT_LEADER_OR_FOLLOWER counts as "not persisted". A retry is recognized by its sequence.
 

@@ -4,7 +4,7 @@ Without a transactional id nothing proves that the id and epoch in a request bel
 so they are ignored: of two producers with one identity each would have records dropped as
 duplicates of the other's. A producer that lost count of its sequences raises its epoch by itself
 (KIP-360), or takes a new id. Transactional ids are refused in a way that clients understand
-immediately (kafka.md section 5).
+immediately (docs/kafka.md).
 """
 
 from functools import partial

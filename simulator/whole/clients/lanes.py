@@ -18,7 +18,7 @@ from wire.records.batch_writer import build_batch
 DEFINITE: Final = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS))
 """Who is told so may take it that the batch is not in the log."""
 PER_PARTITION_MAX: Final = 5
-"""What a broker remembers of a producer (kafka.md section 5)."""
+"""What a broker remembers of a producer (docs/kafka.md)."""
 UNSENT_MAX: Final = 30
 
 

@@ -18,7 +18,7 @@ from wire.apis import (
     encode_response,
     parse_request_header,
 )
-from wire.framing import CLIENT_LIMITS, FrameAssembler
+from wire.framing import MIB, FrameAssembler, FrameLimits
 from wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -58,7 +58,7 @@ class TinyBroker:
                 for key, _ in self._selector.select(0.02):
                     if key.fileobj is self._listener:
                         accepted, _ = self._listener.accept()
-                        assembler = FrameAssembler(CLIENT_LIMITS)
+                        assembler = FrameAssembler(FrameLimits(default=16 * MIB))
                         self._selector.register(accepted, selectors.EVENT_READ, assembler)
                     else:
                         assert isinstance(key.fileobj, socket.socket)

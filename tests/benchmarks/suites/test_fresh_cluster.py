@@ -23,8 +23,7 @@ from benchmarks.report import environment, report, results
 from benchmarks.report.progress import PlainView
 from benchmarks.report.results import Figure, Outcome, latency_figures
 from benchmarks.suites import saturation
-from benchmarks.suites.bench import QUICK, Bench, Benchmark
-from benchmarks.suites.catchup_scale import MIB, CatchupScale
+from benchmarks.suites.bench import MIB, QUICK, Bench, Benchmark, CatchupScale
 from benchmarks.suites.runs import Run
 from benchmarks.suites.suite import BENCHMARKS
 from benchmarks.target import Target, fresh_cluster, given_brokers
@@ -70,7 +69,7 @@ LOADS = (
     *(("requests-2000", "client-1000") if FULL else ()),
     *("latency", "consume"),
 )
-NAMES = (*LOADS, "idle", "groups-12", "failover")
+NAMES = (*LOADS, "groups-12", "failover")
 STALL_S = 0.6
 
 
@@ -205,7 +204,7 @@ async def test_a_peer_is_measured_beside_ours_in_turns(
     """The peer is one more cluster; the benchmark gets only its address."""
     monkeypatch.chdir(tmp_path)
     by_name = {one.name: one for one in BENCHMARKS}
-    names = ("requests", "idle")
+    names = ("requests", "groups-48")
     chosen = [attrs.evolve(by_name[name], groups=3, nodes=1) for name in names]
     lines: list[str] = []
     other = fresh_cluster(groups=3, nodes=1, overrides=SOON_EVEN, say=lines.append)
@@ -219,7 +218,11 @@ async def test_a_peer_is_measured_beside_ours_in_turns(
         await run.on_fresh_clusters(chosen)
     told = "\n".join(lines)
     outcomes = [(one.name, one.system, one.failure) for one in run.outcomes]
-    measured = [("requests", "evenkeel", ""), ("requests", "second", ""), ("idle", "evenkeel", "")]
+    measured = [
+        ("requests", "evenkeel", ""),
+        ("requests", "second", ""),
+        ("groups-48", "evenkeel", ""),
+    ]
     assert outcomes == measured, told
     ours, theirs, _ = run.outcomes
     assert all(figure.value > 0 for one in (ours, theirs) for figure in one.figures), told

@@ -409,14 +409,10 @@ def test_offsets_do_not_come_back_where_nobody_coordinated_while_the_topic_was_m
     assert stored.offsets == {}
 
 
-def test_deadlines_are_known_to_whoever_drives_the_clock() -> None:
+def test_statistics_and_notices_of_a_consumer_group() -> None:
     world = world_with_topic()
     groups = world[1].consumer_groups
-    assert groups.next_deadline() is None
     two_members(world)
-    deadline = groups.next_deadline()
-    assert deadline is not None
-    assert deadline > world.cluster.clock.boot_ns
     statistics = dict(groups.statistics())
     assert statistics[paxos_group(world)].members == 2
     assert [notice.what for group, notice in world[1].notices if group == paxos_group(world)]

@@ -1,4 +1,4 @@
-"""After a refusal on a connection, nothing that was sent behind it overtakes (protocol.md F4)."""
+"""After a refusal on a connection, nothing that was sent behind it overtakes (F4)."""
 
 from broker.ordering_barriers import BARRIERS_MAX, CLIENT_REACTION_NS, OrderingBarriers
 from broker.ports import Connection

@@ -8,7 +8,8 @@ from typing import Any, Final
 import attrs
 import pytest
 
-from broker.requests.refusals import NAMED, refuse, whole_refusal
+from broker.requests.named_items import NAMED
+from broker.requests.refusals import refuse, whole_refusal
 from broker.requests.request import Request
 from tests.broker.fakes import FakeReply
 from tests.broker.hostile_list import AS_MANY_AS_FIT, _arrays, _filled, _frame

@@ -41,7 +41,7 @@ def test_many_threads_write_whole_lines(tmp_path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        found = list(recorder.read_back())
+        found = list(read_history(recorder.path))
     assert len(found) == 4 * 200 * 2
     assert sum(one.outcome == Outcome.INVOKE for one in found) == 4 * 200
 

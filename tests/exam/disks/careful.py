@@ -3,7 +3,7 @@ seen.
 
 It has one connection at a time, to the leader of its one partition, with many requests under way.
 After a refusal it stops, waits for the answers to all requests it has begun, and sends again from
-the first refused one. So its order holds if the node keeps its promise (protocol.md F4): the node
+the first refused one. So its order holds if the node keeps its promise (F4): the node
 also refuses everything that was begun before a refusal could be read. If it acknowledges such a
 request, that is a breach, whatever the log looks like in the end.
 

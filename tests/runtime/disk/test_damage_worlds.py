@@ -99,7 +99,7 @@ class World:
         group = self.dice.choice(self.net.groups)
         slots = [slot for one, slot in self.chosen if one == group]
         try:
-            place = member.wal.entry_place(group, self.dice.choice(slots))
+            place = member.wal.find(group, self.dice.choice(slots))[0]
         except (StorageError, LookupError, IndexError):
             return
         self.hurt.add(member.node)
@@ -154,7 +154,7 @@ class World:
             except (StorageError, LookupError):
                 self.statistics["reads refused"] += 1
                 try:
-                    member.scrubber.suspect(member.wal.entry_place(group, slot))
+                    member.scrubber.suspect(member.wal.find(group, slot)[0])
                 except (StorageError, LookupError):
                     continue
             else:

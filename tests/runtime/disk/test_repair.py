@@ -41,14 +41,14 @@ def produce(net: Net, master: Member, count: int, group: GroupId = GROUP) -> Non
 def flip(member: Member, slot: int, at: int, group: GroupId = GROUP) -> None:
     """Flip one bit of a slot's record, `at` bytes after its beginning. In the header a second one
     is flipped, or the node could still tell whose record it was."""
-    place = member.wal.entry_place(group, Slot(slot))
+    place = member.wal.find(group, Slot(slot))[0]
     for each in (at, at + 10) if at == HEADER else (at,):
         member.disk.corrupt(segment_name(place >> OFFSET_BITS), (place & OFFSET_MASK) + each, 4)
 
 
 def suspect(member: Member, slot: int = 1, group: GroupId = GROUP) -> None:
     """A read has met damage."""
-    member.scrubber.suspect(member.wal.entry_place(group, Slot(slot)))
+    member.scrubber.suspect(member.wal.find(group, Slot(slot))[0])
 
 
 def votes(member: Member, group: GroupId = GROUP) -> bool:
@@ -427,7 +427,7 @@ def test_what_no_log_has_any_more_is_given_up_for_a_checkpoint_and_data(net: Net
     victim = net[3]
     told: list[tuple[int, int]] = []
     victim.engine.repairs.given_up = lambda group, below: told.append((group, below))
-    places = [victim.wal.entry_place(GROUP, Slot(slot)) for slot in (5, 6)]
+    places = [victim.wal.find(GROUP, Slot(slot))[0] for slot in (5, 6)]
     net.cut(1, 3)
     net.cut(2, 3)
     for slot in (5, 15):

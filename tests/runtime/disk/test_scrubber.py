@@ -41,7 +41,7 @@ class Harness:
         )
 
     def flip(self, slot: int) -> int:
-        place = self.wal.entry_place(GROUP, Slot(slot))
+        place = self.wal.find(GROUP, Slot(slot))[0]
         at = (place & OFFSET_MASK) + RECORD_HEADER_BYTES + 100
         self.disk.corrupt(segment_name(place >> 32), at, 1)
         return place
@@ -112,7 +112,7 @@ def test_what_is_suspected_is_looked_at_at_once() -> None:
 
 def test_a_segment_that_was_retired_is_nothing_to_look_at() -> None:
     with harness(bytes_per_s=0) as one:
-        old = one.wal.entry_place(GROUP, Slot(1))
+        old = one.wal.find(GROUP, Slot(1))[0]
         one.wal.retire({GROUP: Slot(100_000)})
         sync(one.wal)
         place = one.flip(one.wal.slots(GROUP)[-1])

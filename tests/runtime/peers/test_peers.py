@@ -21,7 +21,7 @@ from runtime.membership.handshake import RefusalReason as RefusedFor
 from runtime.network.connect import SILENT_S, TrioDialer
 from runtime.network.dataplane import DataPlane
 from runtime.network.listener import listen
-from runtime.peers.forward_outcomes import RESULT_BYTES_MAX
+from runtime.peers.frames import RESULT_BYTES_MAX
 from runtime.peers.peers import (
     GREETING_BYTES_MAX,
     GREETING_S,

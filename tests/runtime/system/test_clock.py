@@ -123,7 +123,6 @@ def test_two_peers_against_us_cost_us_our_trust(agreed: Clock) -> None:
     assert agreed.now().trusted, "the other one vouches for us"
     agreed.on_reading(B, -175 * MS, MS)
     assert not agreed.now().trusted
-    assert agreed.off_by_ns() == -171 * MS
     assert "clock is off" in agreed.complaint
 
 

@@ -53,14 +53,14 @@ def forget_syncs(disk: MemoryDisk, place: Place) -> None:
 
 def lose(disk: MemoryDisk, wal: Wal) -> set[int]:
     """Lose the block that holds the victim's entry; returns the slots affected."""
-    place = wal.entry_place(GROUP, Slot(VICTIM)) + 512
+    place = wal.find(GROUP, Slot(VICTIM))[0] + 512
     name = segment_name(place >> OFFSET_BITS)
     block = (place & OFFSET_MASK) // BLOCK_BYTES
     disk.lose_block(name, place & OFFSET_MASK)
     concerned = set()
     for slot in range(1, SLOTS + 1):
-        first = wal.entry_place(GROUP, Slot(slot)) & OFFSET_MASK
-        last = first + 63 + wal.entry_size(GROUP, Slot(slot))
+        first = wal.find(GROUP, Slot(slot))[0] & OFFSET_MASK
+        last = first + 63 + wal.find(GROUP, Slot(slot))[1]
         if first // BLOCK_BYTES <= block <= last // BLOCK_BYTES:
             concerned.add(slot)
     return concerned

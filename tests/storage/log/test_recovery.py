@@ -430,7 +430,7 @@ def test_a_cut_segment_never_comes_back() -> None:
     for slot in range(1, 8):
         wal.stage(accept(slot, bytes(700)))
     sync(wal)
-    assert wal.entry_place(GROUP, Slot(5)) >> 32 == 2
+    assert wal.find(GROUP, Slot(5))[0] >> 32 == 2
     disk = torn_first_record(disk)
     wal, recovered = start(disk)
     assert recovered.cut is not None
@@ -465,7 +465,7 @@ def test_a_record_written_to_the_wrong_place_is_damage() -> None:
     for slot in (1, 2, 3):
         wal.stage(accept(slot))
     sync(wal)
-    first, second = (wal.entry_place(GROUP, Slot(slot)) & 0xFFFFFFFF for slot in (1, 2))
+    first, second = (wal.find(GROUP, Slot(slot))[0] & 0xFFFFFFFF for slot in (1, 2))
     file = disk.open(segment_name(1))
     file.pwritev([file.pread(second - first, first)], second)
     with pytest.raises(WalDamaged):

@@ -95,7 +95,7 @@ def test_a_span_may_hold_many_records_half_of_them_unwritten() -> None:
         if slot == 4:
             sync(wal)
     first = wal.payload_position(GROUP, Slot(1))
-    end = wal.payload_position(GROUP, Slot(8)) + wal.entry_size(GROUP, Slot(8))
+    end = wal.payload_position(GROUP, Slot(8)) + wal.find(GROUP, Slot(8))[1]
     mixed = bytes(wal.read_span(first, end - first))
     assert [mixed.count(b"one-two-three" + str(slot).encode()) for slot in range(1, 9)] == [1] * 8
     for start_ in range(0, len(mixed), 5):
@@ -129,9 +129,9 @@ def test_only_what_is_durable_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> 
     wal.stage(accept(slot + 1, applied=slot - 1))
     wal.read_soon(first, 300)
     wal.read_soon(second, 300)
-    wal.read_soon(wal.payload_position(GROUP, Slot(slot)), wal.entry_size(GROUP, Slot(slot)))
+    wal.read_soon(wal.payload_position(GROUP, Slot(slot)), wal.find(GROUP, Slot(slot))[1])
     wal.read_soon(wal.payload_position(GROUP, Slot(slot + 1)), 1)
-    assert [size for size, _ in begun] == [300, 300, wal.entry_size(GROUP, Slot(slot))]
+    assert [size for size, _ in begun] == [300, 300, wal.find(GROUP, Slot(slot))[1]]
     assert begun[1][1] - begun[0][1] == second - first
     assert wal.retire({GROUP: Slot(slot)}) > 0
     wal.read_soon(first, 300)

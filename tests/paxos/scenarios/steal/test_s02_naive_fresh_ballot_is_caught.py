@@ -1,4 +1,4 @@
-"""Scenario 2: the 18 steps that break a takeover with a fresh ballot (protocol.md section 5)."""
+"""Scenario 2: the 18 steps that break a takeover with a fresh ballot (docs/protocol.md)."""
 
 import pytest
 
