@@ -397,6 +397,8 @@ class World:
         """A node has applied an entry to its state machine."""
         if self.brokers and entry.control is not None:
             self.partition_logs.lease_entry(group, slot, entry.control)
+        if self.brokers and entry.kind == EntryKind.NOOP:
+            self.partition_logs.no_op(group, slot)
         if self.results.applied(node, group, slot, results) and self.brokers:
             self.partition_logs.applied(group, slot, entry, results)
 

@@ -19,7 +19,7 @@ from broker.proposals.commands import (
     parse_delete_records,
     parse_fenced,
 )
-from paxos.entry import BeMaster, Control, Entry, EntryKind, Steal
+from paxos.entry import BeMaster, Control, Entry, Steal
 from paxos.ids import SLOT_ZERO, GroupId, NodeId, Now, Slot
 from paxos.lease import Lease
 from simulator.checkers.groups import GroupLogs
@@ -259,11 +259,13 @@ class PartitionLogs:
 
     # -- what nodes do ------------------------------------------------------------------------
 
+    def no_op(self, group: GroupId, slot: Slot) -> None:
+        """A node has applied a no-op, perhaps not as the first."""
+        self._no_ops[group] = max(slot, self._no_ops.get(group, SLOT_ZERO))
+
     def applied(self, group: GroupId, slot: Slot, entry: Entry, results: list[bytes]) -> None:
         """No node has applied this slot before; `results` are those of its commands."""
         epoch_then = self._epochs[group].at(slot)
-        if entry.kind == EntryKind.NOOP:
-            self._no_ops[group] = slot
         for command, result in zip(parse(entry.payload()), results, strict=True):
             fenced = command.kind == CommandKind.FENCED
             epoch, inner = parse_fenced(command) if fenced else (epoch_then, command)

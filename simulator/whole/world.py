@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from broker.reads.reader import UnreadableError
 from coordinator.model import GroupNotice
-from paxos.entry import Entry
+from paxos.entry import Entry, EntryKind
 from paxos.ids import MS, GroupId, NodeId, Slot
 from runtime import settings
 from runtime.config.config import Config
@@ -269,6 +269,8 @@ class World:
         if entry.control is not None:
             self.partition_logs.lease_entry(group, slot, entry.control)
             self.deaths.lease_entry(group, slot, entry.control)
+        if entry.kind == EntryKind.NOOP:
+            self.partition_logs.no_op(group, slot)
         if self.results.applied(node, group, slot, results):
             self.partition_logs.applied(group, slot, entry, results)
 

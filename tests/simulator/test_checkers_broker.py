@@ -123,20 +123,19 @@ def test_what_was_given_up_may_be_missing(story: Story) -> None:
 
 def test_without_answers_only_a_lost_master_leaves_a_gap(story: Story) -> None:
     """It fills a slot that nobody remembers with a no-op (whole nodes, 661)."""
-    no_op = entries.NOOP
     story.logs.silent(Sent(CLIENT, 0, 1, 1))
-    story.logs.applied(GROUP, Slot(0), no_op, [])  # before it began
+    story.logs.no_op(GROUP, Slot(0))  # before it began
     story.append(1, 0)
     with noticed("nonmonotonic-send"):
         story.append(3, 1)
-    story.logs.applied(GROUP, Slot(2), no_op, [])
+    story.logs.no_op(GROUP, Slot(2))
     story.append(3, 1)
     assert story.logs.lost_silently == 1
 
 
 def test_who_asks_for_answers_misses_nothing_because_of_a_no_op(story: Story) -> None:
     story.append(1, 0)
-    story.logs.applied(GROUP, Slot(2), entries.NOOP, [])
+    story.logs.no_op(GROUP, Slot(2))
     with noticed("nonmonotonic-send"):
         story.append(3, 1)
 
