@@ -18,7 +18,7 @@ HELLO = Hello(
     to=NodeId(2),
     founding='count = 12, replicas = 3, founders = "1,2,3"',
 )
-REFUSAL = Refusal(RefusalReason.UNKNOWN, "node 4 is not in this cluster")
+REFUSAL = Refusal(RefusalReason.UNKNOWN, "node 4 is none of this cluster's nodes")
 WORD = MasterClaim(GroupId(7), Epoch(9), Slot(1234), 1_800_000_000_000_000_000)
 
 
