@@ -203,9 +203,13 @@ class BalancerAdmin:
         groups = {str(group): GroupId(group) for group in self._registry.groups}
         weights = {}
         for name, weight in given.items():
-            if name not in groups or not _is_number(weight, NUMBER_MAX):
+            if name not in groups:
                 raise BadRequest(
                     f"Paxos group {name[:20]!r}: Paxos groups are 0 to {len(groups) - 1}"
+                )
+            if not _is_number(weight, NUMBER_MAX):
+                raise BadRequest(
+                    f"the weight of Paxos group {name} must be a number from 0 to {NUMBER_MAX}"
                 )
             weights[groups[name]] = int(weight)
         return await self.propose(PublishWeights(Weights(source, computed * MS, weights)))

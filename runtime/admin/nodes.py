@@ -74,7 +74,10 @@ class NodeAdmin:
     async def replicas(self, body: dict[str, Any]) -> Answer:
         """{"group": group, "nodes": [N, ...]}: set the replica set of a group by hand."""
         group, nodes = body.get("group"), body.get("nodes")
-        if not isinstance(group, int) or not isinstance(nodes, list) or not all(map(_is_id, nodes)):
+        known = self._groups()
+        if not isinstance(group, int) or isinstance(group, bool) or group not in known:
+            raise BadRequest(f"expected a Paxos group from 0 to {len(known) - 1}: {group!r:.20}")
+        if not isinstance(nodes, list) or not all(map(_is_id, nodes)):
             raise BadRequest('expected {"group": a number, "nodes": [a number, ...]}')
         sets = {GroupId(group): tuple(map(NodeId, nodes))}
         return await self._propose(SetReplicaSets(None, sets, by_hand=True))

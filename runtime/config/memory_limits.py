@@ -35,16 +35,19 @@ def fitted(config: Config, limit: int) -> Config:
     log's) is allowed half."""
     room = max(limit - OWN_BYTES, limit // 4)
     limits = config.limits
-    pending = min(limits.pending_bytes_per_node, room // 4)
     floor = limits.frame_bytes_max  # with less, a request of the configured size would never fit
-    if not limit or room >= 4 * limits.pending_bytes_per_node:
+    if not limit:
         return config
+
+    def fit(configured: int, share: int, least: int) -> int:
+        return configured if configured <= share else max(share, min(least, configured))
+
     fitting = attrs.evolve(
         limits,
-        pending_bytes_per_node=max(pending, floor),
-        pending_bytes_per_group=max(min(limits.pending_bytes_per_group, pending // 2), floor),
-        answer_bytes_per_node=max(min(limits.answer_bytes_per_node, room // 8), MIB),
-        peer_queue_bytes=max(min(limits.peer_queue_bytes, room // 8), floor),
-        tail_bytes=min(limits.tail_bytes, room // 16),
+        pending_bytes_per_node=fit(limits.pending_bytes_per_node, room // 4, floor),
+        pending_bytes_per_group=fit(limits.pending_bytes_per_group, room // 8, floor),
+        answer_bytes_per_node=fit(limits.answer_bytes_per_node, room // 8, MIB),
+        peer_queue_bytes=fit(limits.peer_queue_bytes, room // 8, floor),
+        tail_bytes=fit(limits.tail_bytes, room // 16, 0),
     )
-    return attrs.evolve(config, limits=fitting)
+    return config if fitting == limits else attrs.evolve(config, limits=fitting)

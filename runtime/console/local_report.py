@@ -126,7 +126,10 @@ class LocalReport:
     async def _ends(self, walk: _Walk) -> tuple[Ends, ...]:
         registry, topics = self._broker.registry, dict[str, Ends]()
         for group in self._broker.consumer_groups.coordinated():
-            states = self._broker.machines[group].partitions
+            machine = self._broker.machines.get(group)
+            if machine is None:
+                continue  # this node has dropped the group since
+            states = machine.partitions
             for uid, place in list(registry.partitions_of_group(group).items()):
                 state = states.get(uid)
                 if walk.partitions >= PARTITIONS_MAX:

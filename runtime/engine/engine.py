@@ -208,6 +208,8 @@ class Engine(Submitting):
         self.clock.drop(node)
         self.answered.pop(node, None)
         self.terms.drop(node)
+        for told in (self.draining_peers, self.removed_by, self.disk_pressure.low_peers):
+            told.discard(node)
 
     # -- rounds -------------------------------------------------------------------------------
 

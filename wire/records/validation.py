@@ -313,6 +313,8 @@ def _name_bad_records(
     many, pos = 0, 0
     code = ErrorCode.INVALID_RECORD
     for index in range(header.record_count):
+        if index % REST_RECORDS == 0:
+            rest()
         size, pos = read_varint(payload, pos)
         delta, at = read_varint(payload, pos + 1)
         _, at = read_varint(payload, at)
@@ -335,7 +337,5 @@ def _name_bad_records(
         many += 1
         if len(named) < NAMED_MAX:
             named.append((index, what))
-        if index % REST_RECORDS == 0:
-            rest()
     if many:
         raise BadRecordsError(code, f"{many} records are refused; {named[0][1]}", named)

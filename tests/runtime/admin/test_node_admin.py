@@ -54,6 +54,17 @@ def harness() -> Harness:
     return Harness(admin, registry, net, cast("list[Command]", proposed))
 
 
+@pytest.mark.parametrize("group", [-1, 3, 2**40, True, "1", None, [1]])
+async def test_replicas_of_a_group_that_does_not_exist_are_refused(
+    harness: Harness, group: object
+) -> None:
+    with pytest.raises(BadRequest, match="expected a Paxos group from 0 to 2"):
+        await harness.admin.replicas({"group": group, "nodes": [1, 2, 3]})
+    assert harness.proposed == []
+    answer = await harness.admin.replicas({"group": 2, "nodes": [1, 2, 3]})
+    assert answer.status == 200
+
+
 async def test_a_node_is_added_with_its_address(harness: Harness) -> None:
     answer = await harness.change(do="add", node=4, peer="[::1]:7094", zone="b")
     assert answer.status == 200

@@ -568,6 +568,12 @@ def test_being_removed_has_to_be_said_twice() -> None:
     assert not engine.removed_by
     engine.on_refused(NodeId(2), RefusalReason.REMOVED)
     assert engine.removed_by == {2}
+    engine.draining_peers.add(NodeId(2))
+    engine.disk_pressure.low_peers.add(NodeId(2))
+    engine.no_peer(NodeId(2))
+    assert not engine.removed_by, "what a removed node has said does not count any more"
+    assert not engine.draining_peers
+    assert not engine.disk_pressure.low_peers
 
 
 # -- on the wire ----------------------------------------------------------------------------------

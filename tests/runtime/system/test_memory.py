@@ -53,6 +53,16 @@ def test_a_node_of_little_memory_takes_less_in(mib: int) -> None:
     assert limits.pending_bytes_per_node <= one.limits.pending_bytes_per_node
 
 
+@pytest.mark.parametrize("name", ["answer_bytes_per_node", "peer_queue_bytes", "tail_bytes"])
+def test_each_limit_is_fitted_by_itself(name: str) -> None:
+    """A small limit for requests does not leave a large one for something else as it is."""
+    one = config()
+    small = attrs.evolve(one.limits, pending_bytes_per_node=32 * MIB, **{name: 1 << 40})
+    limits = fitted(attrs.evolve(one, limits=small), 1024 * MIB).limits
+    assert getattr(limits, name) <= 1024 * MIB // 8
+    assert limits.pending_bytes_per_node == 32 * MIB
+
+
 def test_enough_memory_changes_nothing() -> None:
     one = config()
     assert fitted(one, 0) is one
