@@ -18,6 +18,7 @@ from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicPro
 PRODUCE_VERSION: Final = 10
 ACKS: Final = (-1, -1, 1)
 TIMEOUT_NS: Final = 1_500 * MS
+ANSWER_MS: Final = 1_000
 START_NS_MAX: Final = 200 * MS
 BACK_OFF_NS: Final = (80 * MS, 200 * MS)
 BURST_MAX: Final = 4
@@ -38,15 +39,23 @@ class _Lane:
 
 
 class PlainProducer(KafkaClient):
-    """`timeout_ns`: how long it waits for an answer."""
+    """`timeout_ns`: so long it waits for an answer; `answer_ms`: so long it lets a node wait for
+    what becomes of a batch."""
 
-    def __init__(self, world: Surroundings, address: int, *, timeout_ns: int = TIMEOUT_NS) -> None:
+    def __init__(
+        self,
+        world: Surroundings,
+        address: int,
+        *,
+        timeout_ns: int = TIMEOUT_NS,
+        answer_ms: int = ANSWER_MS,
+    ) -> None:
         super().__init__(world, "pipeliner", address, START_NS_MAX)
         self._lanes = [
             _Lane(p, self._anybody(), Sending(world.partition_logs, world.statistics, address, p))
             for p in range(world.options.partitions)
         ]
-        self._timeout_ns = timeout_ns
+        self._timeout_ns, self._answer_ms = timeout_ns, answer_ms
         self._acks = self._chance.choice(ACKS)
 
     def _act(self) -> None:
@@ -73,7 +82,7 @@ class PlainProducer(KafkaClient):
         lane.under_way.append(attempt)
         request = ProduceRequest(
             acks=self._acks,
-            timeout_ms=1_000,
+            timeout_ms=self._answer_ms,
             topic_data=[
                 TopicProduceData(
                     TOPIC, [PartitionProduceData(lane.partition, memoryview(attempt.data))]

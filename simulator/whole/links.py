@@ -19,12 +19,15 @@ class WorldLinks:
         self._chance, self._low_ns, self._high_ns = chance, low_ns, high_ns
         self.hosts: MutableMapping[int, Machine] = {}
         self.cut: set[tuple[int, int]] = set()
+        self.ajar: set[tuple[int, int]] = set()
+        """Cut links that let something through for a moment, less than a question and its answer
+        need."""
         self.slow: dict[tuple[int, int], int] = {}
         """Links with more delay, and how much at most."""
 
     def delay_ns(self, source: int, target: int) -> int | None:
         link = (source, target)
-        if link in self.cut:
+        if link in self.cut and link not in self.ajar:
             return None
         for end in link:
             host = self.hosts.get(end)
@@ -36,4 +39,5 @@ class WorldLinks:
 
     def heal(self) -> None:
         self.cut.clear()
+        self.ajar.clear()
         self.slow.clear()

@@ -50,6 +50,15 @@ class Fault(Enum):
     FREEZE = "a machine stands still"
     WORDS = "a node says wrong numbers"
     FORK = "a node's log differs"
+    HOLD = "what a node forwards is held"
+    HOLD_GIVER = "what a master that gives its group away forwards is held"
+    HOLD_ANSWERS = "what a new master tells the old one is held"
+    CUT_GIVER = "a master that gives its group away is cut off"
+    STALLS = "a master stalls again and again"
+    FLICKER = "a node is cut off but for moments"
+    LIES = "a node says one thing that is not so"
+    OLD_TWICE = "an old copy of a node's directory is started twice"
+    FORK_APART = "a node's log differs from the only other one that is there"
 
 
 FIRST: Final = tuple(Fault)[: tuple(Fault).index(Fault.PLACES) + 1]
@@ -108,11 +117,17 @@ class WholeOptions:
     """Clients that hold connections, and requests that do not end."""
     namers: int = 0
     """Clients that make topics and ask for them at other nodes."""
+    newcomers: int = 0
+    """Producers that begin anew under another id all the time."""
     tight: bool = False
     """Limits are low: as a rule only squatters meet them."""
     patience_ms: int = 1_500
     """So long producers wait for an answer. Clients wait for 30 s: only who waits for longer
     than a node waits for another one hears what it makes of that."""
+
+    answer_ms: int = 1_000
+    """So long plain producers let a node wait for what becomes of a batch: only who lets it wait
+    for longer than nodes wait for each other hears of that from it."""
 
     @property
     def heal_at_ns(self) -> int:

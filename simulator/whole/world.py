@@ -55,6 +55,7 @@ from simulator.whole.calls import StreamCalls
 from simulator.whole.clients.consuming import FamilyConsumer
 from simulator.whole.clients.liar import Liar
 from simulator.whole.clients.namer import Namer
+from simulator.whole.clients.newcomer import Newcomer
 from simulator.whole.clients.producing import FamilyProducer
 from simulator.whole.clients.squatter import Squatter
 from simulator.whole.clients.vandal import Vandal
@@ -65,9 +66,13 @@ from simulator.whole.host import HTTP_PORT, KAFKA_PORT, PEER_PORT, Host, is_of_d
 from simulator.whole.links import WorldLinks
 from simulator.whole.machine import Lan
 from simulator.whole.membership import Membership
-from simulator.whole.nemesis import Nemesis, Struck
+from simulator.whole.nemesis import Nemesis, Strikes, Struck
 from simulator.whole.operations import Moves, Operations
 from simulator.whole.options import Fault, WholeOptions
+from simulator.whole.strikes.copies import OldCopies
+from simulator.whole.strikes.forking import ForkedApart
+from simulator.whole.strikes.holding import CutGifts, HeldAnswers, HeldGifts, Holding
+from simulator.whole.strikes.lying import Lying
 from simulator.whole.strikes.machines import Machines
 from simulator.whole.watch import Watch
 from storage.errors import DirectoryRefused, DiskFull, StorageError, StorageFailed, WalDamaged
@@ -76,6 +81,7 @@ CLUSTER: Final = "simulated"
 ADMIN, READER, PRODUCERS, MEMBERS, WRITERS = 100, 101, 110, 120, 130
 OPERATORS, PIPELINERS, REBORN, TRIMMER, KEYED = 140, 160, 102, 103, 104
 OF_FAMILIES, LIARS, VANDALS, SQUATTERS, NAMERS, READING = 180, 190, 192, 194, 196, 200
+NEWCOMERS: Final = 210
 LATE_NS: Final = 15_000 * MS
 """So long what a client sent may be held by a link, or a stopped process, and come then."""
 RESTART_NS: Final = 500 * MS
@@ -88,6 +94,8 @@ PROGRESS_NS: Final = 10_000 * MS
 """In short worlds, clients have so long for that: a third of the world is a few thoughts of theirs.
 (What is `starved` or a `hole` is found meanwhile.)"""
 LOOK_NS: Final = 500 * MS
+HOLDS: Final = frozenset({Fault.HOLD, Fault.HOLD_GIVER})
+"""Where nothing else happens, what a client sends is at its node at once."""
 OF_DAMAGE: Final = ("UnreadableError", "ColdDamaged")
 KIB, MIB = 1 << 10, 1 << 20
 TIGHT: Final = {
@@ -125,7 +133,8 @@ class World:
         self.results = Results()
         self.acknowledged = Acknowledged(self.agreement)
         self.fresh = True
-        self.orders, self.group_logs = Orders(), GroupLogs(fresh=True)
+        self.orders = Orders(judges_unheard=bool(options.faults) and options.faults <= HOLDS)
+        self.group_logs = GroupLogs(fresh=True)
         self.partition_logs = PartitionLogs(self.group_logs, self.orders, fresh=True)
         self.producer_ids: list[tuple[int, int]] = []
         self.member_names: list[tuple[str, int]] = []
@@ -147,7 +156,13 @@ class World:
         damage = Damage(self, self.membership)
         self.watch = Watch(self)
         others = damage, Moves(self), Machines(self, self.membership)
-        self.strikes = (self.nemesis, self.operations, self.membership, *others)
+        of_hunts: tuple[Strikes, ...] = (
+            *(of_moves(self) for of_moves in (Holding, HeldGifts, HeldAnswers, CutGifts)),
+            Lying(self),
+            ForkedApart(self, self.membership),
+            OldCopies(self, self.membership),
+        )
+        self.strikes = (self.nemesis, self.operations, self.membership, *others, *of_hunts)
 
     def _host(self, node: NodeId) -> Host:
         options, seed = self.options, self.options.seed
@@ -185,7 +200,12 @@ class World:
             *([KeyedTopic(world, KEYED)] if options.compacted else []),
             *([Trimmer(world, TRIMMER)] if options.trimmed else []),
             *(
-                PlainProducer(world, PIPELINERS + number, timeout_ns=patience_ns)
+                PlainProducer(
+                    world,
+                    PIPELINERS + number,
+                    timeout_ns=patience_ns,
+                    answer_ms=options.answer_ms,
+                )
                 for number in range(options.pipeliners)
             ),
             *(
@@ -200,6 +220,7 @@ class World:
             *(Vandal(world, VANDALS + number) for number in range(options.vandals)),
             *(Squatter(world, SQUATTERS + number) for number in range(options.squatters)),
             *(Namer(world, NAMERS + number) for number in range(options.namers)),
+            *(Newcomer(world, NEWCOMERS + number) for number in range(options.newcomers)),
         ]
 
     # -- what its parts ask for ---------------------------------------------------------------

@@ -5,9 +5,13 @@ others have been cut for long still has clients. `blame`: a node takes itself fo
 majority ran, and the links to it were whole, for longer than a connection takes to be made anew.
 """
 
-from collections.abc import Iterable
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol
 
+import attrs
+
+from paxos.clocks.clock import Clock
+from paxos.clocks.trust import Trust
 from paxos.ids import MS, GroupId, NodeId, Now
 from runtime.membership.quorum_contact import ANSWER_LASTS_NS, BLINK_NS, CLOSE_NS_LEAST
 from simulator.environment.loop import Loop
@@ -157,8 +161,18 @@ def _may_lead(host: Host) -> bool:
     return any(len(engine.members(group)) < 2 for group in groups)
 
 
+@attrs.frozen
+class _Glance:
+    """As much of a node's clock as `Clock.now` reads."""
+
+    _read_boot_ns: Callable[[], int] = attrs.field(alias="_read_boot_ns")
+    _offset: int = attrs.field(alias="_offset")
+    trust: Trust
+
+
 def clock_of(host: Host, true_ns: int) -> Now:
     """What its clock says; nobody pays for this look at it."""
     assert host.node is not None
     boot_ns, clock = host.clock.boot_ns(true_ns), host.node.clock
-    return Now(boot_ns + clock._offset, boot_ns, clock.trust.trusted)
+    glance: Any = _Glance(lambda: boot_ns, clock._offset, clock.trust)
+    return Clock.now(glance)

@@ -34,6 +34,8 @@ FORGETFUL: Final = frozenset(
         Fault.OLD_DIRECTORY,
         Fault.DAMAGE,
         Fault.FORK,
+        Fault.FORK_APART,
+        Fault.OLD_TWICE,
         Fault.MOVE,
         Fault.ADD_NODE,
         Fault.REMOVE_NODE,

@@ -135,5 +135,11 @@ FAMILIES: Final[Mapping[str, Family]] = {
 }
 """By name. kafkajs with sequences never gives up: it would use their numbers again."""
 
+OF_HUNTS: Final[Mapping[str, Family]] = {
+    **FAMILIES,
+    "java, well informed": attrs.evolve(_JAVA, idempotent=True, refresh_every_ns=100 * MS),
+}
+"""With those that no swarm draws: planted bugs are looked for with them."""
+
 CONSUMERS: Final = ("librdkafka", "librdkafka 2.0", "java", "kafkajs")
 """Families that read: the others of a language differ from it in what they produce only."""

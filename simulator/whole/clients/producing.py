@@ -13,7 +13,7 @@ from simulator.clients.kafka_client import TOPIC, AnyResponse, KafkaClient
 from simulator.environment.dice import between
 from simulator.environment.violation import Violation
 from simulator.whole.calls import StreamCalls
-from simulator.whole.clients.families import FAMILIES
+from simulator.whole.clients.families import OF_HUNTS
 from simulator.whole.clients.lanes import (
     LOST_NS,
     Answer,
@@ -48,7 +48,7 @@ class FamilyProducer(KafkaClient):
     def __init__(self, world: WholeSurroundings, address: int, family: str) -> None:
         super().__init__(world, "family", address, START_NS_MAX)
         self.world, self.name = world, f"{family} {address}"
-        self.family = FAMILIES[family]
+        self.family = OF_HUNTS[family]
         self._calls = StreamCalls(
             world.loop, world.lan, world.trace, address, keeps=self.family.keeps
         )

@@ -11,7 +11,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from paxos.ids import MS, GroupId, NodeId
+from paxos.ids import MS, GroupId, NodeId, Slot
 from paxos.messages import Message
 from simulator.environment.dice import between
 from simulator.environment.violation import Violation
@@ -27,6 +27,7 @@ SET_RIGHT_MS: Final = 3_000
 NOTICED_NS: Final = 3_000 * MS
 """So soon a difference is known: members compare with every Progress."""
 LOOK_NS: Final = 100 * MS
+NEVER: Final = Slot(1 << 62)
 MEMBERS_MIN: Final = 3
 """Of whom two can tell which one is wrong."""
 
@@ -38,6 +39,8 @@ class Machines(Strikes):
         super().__init__(world)
         self._membership = membership
         self._forked: Host | None = None
+        self._stopped_at = NEVER
+        """The last slot that the one that differs had applied when it knew that it is wrong."""
 
     def _all(self) -> Mapping[Fault, Callable[[], None]]:
         return {
@@ -119,6 +122,10 @@ class Machines(Strikes):
             self._replace(host)
             return
         replica = host.node.multi.replicas.get(group)
+        if replica is not None and replica.hopeless:
+            self._stopped_at = min(self._stopped_at, replica.learner.applied)
+            if replica.learner.applied > self._stopped_at:
+                raise Violation(f"fork: node {host.me} goes on applying, {group}")
         if replica is not None and now >= due_ns:
             at_odds = replica.doubt or replica.hopeless
             if not at_odds or not host.node.shell.not_ready():
@@ -131,6 +138,7 @@ class Machines(Strikes):
     def _replace(self, host: Host) -> None:
         """`evenkeel node replace`, as its log says."""
         self._forked = None
+        self._stopped_at = NEVER
         self._note("replaced", host.me)
         self._membership.empty(host)
 

@@ -39,6 +39,14 @@ def test_the_report_has_every_bug_and_no_other() -> None:
         ("unfinished-uncounted", 0, "account"),
         ("masters-told-once-a-second", 0, "unready"),
         ("log-read-on-the-loop", 0, "loop"),
+        ("lane-forgets-a-refusal", 1, "overtaken"),
+        ("unknown-called-refused", 0, "G1a"),
+        ("blames-by-the-boot-clock", 0, "blame"),
+        ("hung-keeps-masters", 0, "I11"),
+        ("doubt-ignored", 0, "fork"),
+        ("word-that-stays", 0, "numbers"),
+        ("witness-of-anything", 0, "votes"),
+        ("taught-unasked", 0, "I3"),
     ],
 )
 def test_a_planted_bug_is_found(name: str, seed: int, says: str) -> None:
@@ -58,6 +66,13 @@ def test_a_planted_bug_is_found(name: str, seed: int, says: str) -> None:
         (Fault.FORK, dict(duration_ns=14_000 * MS), ("logs made to differ",)),
         (Fault.WORDS, {}, ("words spoilt",)),
         (Fault.FREEZE, dict(lease_ms=4_000), ("fault: a machine stands still",)),
+        (
+            Fault.LIES,
+            dict(duration_ns=26_000 * MS, fault_gap_ns=100 * MS, groups=1, operators=0),
+            ("lies: exaggerate", "lies: teach", "lies: accept", "lies: repeat", "lies: greet"),
+        ),
+        (Fault.FORK_APART, dict(duration_ns=14_000 * MS), ("logs made to differ",)),
+        (Fault.OLD_TWICE, dict(duration_ns=16_000 * MS), ("old copies started twice",)),
     ],
 )
 def test_worlds_are_clean(
