@@ -102,7 +102,9 @@ class Contact:
             return
         closes_ns = max(CLOSE_NS_LEAST, world.options.lease_ms * MS - ANSWER_LASTS_NS)
         connected = len(node.clients.connections)
-        if connected and now - since > ANSWER_LASTS_NS + BLINK_NS + closes_ns + SLACK_NS:
+        under_way_ns = 2 * world.options.delay_max_ns
+        bound_ns = ANSWER_LASTS_NS + BLINK_NS + closes_ns + SLACK_NS + under_way_ns
+        if connected and now - since > bound_ns:
             raise Violation(
                 f"captive: node {host.me} has been cut off for {(now - since) / 1e9:.1f} s and "
                 f"has {connected} connections of clients"

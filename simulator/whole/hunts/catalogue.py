@@ -450,9 +450,17 @@ HUNTS: Final[Mapping[str, Hunt]] = dict(
         _hunt(
             "found by hunts",
             "held-answers-are-contact",
-            Fault.CUT,
-            changes=dict(LEAN, lease_ms=800, fault_gap_ns=300 * MS, duration_ns=18 * S),
-            why_not="a link has to hold its answers while it is cut and let them go before it ends",
+            Fault.FLICKER,
+            changes=dict(
+                LEAN,
+                consumers=2,
+                producers=1,
+                lease_ms=4_000,
+                delay_min_ns=5 * MS,
+                delay_max_ns=40 * MS,
+                duration_ns=30 * S,
+                fault_gap_ns=1_500 * MS,
+            ),
         ),
         _hunt(
             "topics",

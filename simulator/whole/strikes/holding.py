@@ -80,34 +80,41 @@ class Holding(Strikes):
         self._light(links, between(self._chance, *FLICKERS))
 
     def _light(self, links: list[tuple[int, int]], left: int) -> None:
+        """What it says comes through, and the next time what it is told: an answer is always old.
+        (What has waited comes at once: in one moment there would be time for both.)"""
         links_now, loop = self._world.links, self._world.loop
         if not left or self._world.healed:
             links_now.cut.difference_update(links)
             return
-        loop.after(DARK_NS, links_now.ajar.update, links)
-        loop.after(DARK_NS + LIT_NS, links_now.ajar.difference_update, links)
+        half = len(links) // 2
+        lit = links[:half] if left % 2 else links[half:]
+        loop.after(DARK_NS, links_now.ajar.update, lit)
+        loop.after(DARK_NS + LIT_NS, links_now.ajar.difference_update, lit)
         loop.after(DARK_NS + LIT_NS, self._light, links, left - 1)
 
     # -- coordinators -------------------------------------------------------------------------
 
     def _stall(self) -> None:
         """The master of a group stops again and again, each time for less than its lease."""
-        group = GroupId(1 + self._chance.randrange(self._world.options.groups))
-        host = next((one for one in self._world.nodes.values() if leads(one, group)), None)
-        if host is not None and host.up and not self._stalls:
+        if not self._stalls:
             self._stalls = True
-            self._again(host, host.life, between(self._chance, *STALLS))
+            group = GroupId(1 + self._chance.randrange(self._world.options.groups))
+            self._again(group, between(self._chance, *STALLS))
 
-    def _again(self, host: Host, life: int, left: int) -> None:
+    def _again(self, group: GroupId, left: int) -> None:
         world = self._world
-        if world.healed or host.process is None or host.life != life or not left:
+        if world.healed or not left:
             self._stalls = False
             return
         ns = between(self._chance, *STALLED_MS) * MS
-        self._note("stall", host.me, ns)
-        host.process.stand_still(world.loop.now_ns + ns)
         runs_ns = between(self._chance, *RUNS_MS) * MS
-        world.loop.after(ns + runs_ns, self._again, host, life, left - 1)
+        host = next((one for one in world.nodes.values() if leads(one, group)), None)
+        if host is not None and host.process is not None:
+            self._note("stall", host.me, ns)
+            world.statistics["masters stalled"] += 1
+            host.process.stand_still(world.loop.now_ns + ns)
+            runs_ns += ns
+        world.loop.after(runs_ns, self._again, group, left - 1)
 
 
 class HeldGifts(Moves):

@@ -47,6 +47,9 @@ def test_the_report_has_every_bug_and_no_other() -> None:
         ("word-that-stays", 0, "numbers"),
         ("witness-of-anything", 0, "votes"),
         ("taught-unasked", 0, "I3"),
+        ("held-answers-are-contact", 0, "captive"),
+        ("let-in-at-once", 0, "nonmonotonic-send"),
+        ("late-forwards-are-refused", 0, "G1a"),
     ],
 )
 def test_a_planted_bug_is_found(name: str, seed: int, says: str) -> None:
