@@ -8,6 +8,7 @@ of a node that has none to give; ours have none.
 
 from typing import Final, NamedTuple
 
+from broker.handlers.records.fetch import READ_MS_MAX
 from paxos.ids import MS, NodeId
 from simulator.clients.kafka_client import TOPIC, AnyResponse, KafkaClient
 from simulator.environment.violation import Violation
@@ -109,22 +110,27 @@ class FamilyConsumer(KafkaClient):
             topics=[topic],
         )
         self._asking.add(node)
+        patient_ns = self.world.loop.now_ns + READ_MS_MAX * MS
 
         def answered(response: AnyResponse) -> None:
             self._asking.discard(node)
-            self._fetched(node, asked, response)
+            self._fetched(node, asked, response, waited=self.world.loop.now_ns >= patient_ns)
 
         self._calls.call(node, request, family.fetch_version, family.timeout_ns, answered)
 
-    def _fetched(self, node: int, asked: list[_Asked], response: AnyResponse) -> None:
+    def _fetched(
+        self, node: int, asked: list[_Asked], response: AnyResponse, *, waited: bool
+    ) -> None:
+        """`waited`: the disk had its two seconds, and may have been too slow."""
         if response is None or response.error_code != ErrorCode.NONE:
             self._failed(node, None if response is None else response.error_code)
             return
         if response.session_id:
             raise Violation(f"sessions: node {node} gives out fetch session {response.session_id}")
         rows = {row.partition_index: row for one in response.responses for row in one.partitions}
-        # Of several partitions one may be left for later (ADR 47), and all if there is no room.
-        later = response.throttle_time_ms > 0 or any(map(_has_records, rows.values()))
+        # Of several partitions one may be left for later (ADR 47): another one has something to
+        # say, be it an error. And all may be if there is no room.
+        later = waited or response.throttle_time_ms > 0 or any(map(_says_something, rows.values()))
         for one in asked:
             row = rows.get(one.partition)
             if row is None:
@@ -166,6 +172,10 @@ class FamilyConsumer(KafkaClient):
 
         request = ListOffsetsRequest(CONSUMER, topics=[topic])
         self._calls.call(node, request, family.list_version, family.timeout_ns, answered)
+
+
+def _says_something(row: PartitionData) -> bool:
+    return row.error_code != ErrorCode.NONE or _has_records(row)
 
 
 def _has_records(row: PartitionData) -> bool:
