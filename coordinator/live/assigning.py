@@ -171,10 +171,15 @@ class Assigning:
                 tenure.go_on_waiting(key, wait_ms, known.get(WaitFor(key.kind, key.member)))
         return group
 
-    def topics_in_use(self, group: LiveAssigned) -> frozenset[str]:
+    def topics_in_use(self, group: LiveAssigned) -> frozenset[str] | None:
+        """The topics that members subscribe to; None if their patterns cannot be matched, as after
+        a limit was lowered."""
         ids = self._topics().ids
         names = {topic_id: name for name, (topic_id, _) in ids.items()}
-        wanted = self._wanted(group, ids).values()
+        try:
+            wanted = self._wanted(group, ids).values()
+        except _RefusedError:
+            return None
         return frozenset(names[topic_id] for topics in wanted for topic_id in topics)
 
     # --- one heartbeat

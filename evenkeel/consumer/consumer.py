@@ -155,8 +155,7 @@ class Consumer(Scoped["Consumer"]):
         if self._group_mode:
             raise ConfigurationError("this consumer gets its partitions from its consumer group")
         wanted = [TopicPartition(*one) for one in places]
-        for gone in self._fetcher.assigned.keys() - set(wanted):
-            del self._fetcher.assigned[gone]
+        self._drop(self._fetcher.assigned.keys() - set(wanted))
         self._take(wanted)
         if isinstance(places, Mapping):
             for place, offset in places.items():
@@ -199,8 +198,8 @@ class Consumer(Scoped["Consumer"]):
             state = self._state(place)
             if state.position is not None:
                 return state.position
-            if state.error is not None:
-                raise state.error.again() from state.error.__cause__
+            if (error := self._failure or state.error) is not None:
+                raise error.again() from error.__cause__
             await self._arrived.wait()
 
     def known_position(self, place: TopicPartition) -> int | None:
@@ -526,6 +525,7 @@ class Consumer(Scoped["Consumer"]):
         for place in places:
             self._fetcher.assigned.pop(place, None)
         self._fetcher.wake()
+        self._something_new()
 
     # -- lifetime ---------------------------------------------------------------------------------
 

@@ -22,11 +22,14 @@ from coordinator.model import (
     MemberId,
     OffsetCommit,
     OffsetCommitResponse,
+    OffsetDelete,
+    OffsetDeleteResponse,
     PartitionOffset,
     ProposalFailure,
     Protocol,
     TopicIdPartitions,
     TopicOffsets,
+    TopicPartitions,
 )
 from coordinator.replicated.store import GroupStore
 from coordinator.topics import Topics
@@ -445,6 +448,21 @@ def test_a_pattern_is_held_against_the_topics_once_for_all_members() -> None:
     assert Consumer(world, "g", topics=(), pattern="ret.*").beat().error == ErrorCode.NONE
     refused = Consumer(world, "h", topics=(), pattern="x.*").beat()
     assert refused.error == ErrorCode.POLICY_VIOLATION
+
+
+def test_offsets_of_a_group_whose_patterns_cannot_be_matched_any_more_are_kept() -> None:
+    """A limit was lowered: nobody knows which topics are in use, so all may be."""
+    world = world_of(patterns_per_group_max=2)
+    for name, pattern in (("a", "ord.*"), ("b", "ret.*")):
+        assert Consumer(world, name, topics=(), pattern=pattern).beat().error == ErrorCode.NONE
+    world.config = attrs.evolve(world.config, patterns_per_group_max=1)
+    world.nodes[1] = world.node_of(world.stores[1])
+    world.fail_over()
+    topics = (TopicPartitions("orders", (0,)),)
+    answer = world.answer(world.ask(OffsetDelete(group=GROUP, topics=topics)), OffsetDeleteResponse)
+    assert answer.error == ErrorCode.NONE
+    ((_, partitions),) = ((one.topic, one.partitions) for one in answer.topics)
+    assert [one.error for one in partitions] == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
 
 
 def test_a_checkpoint_restores_it() -> None:

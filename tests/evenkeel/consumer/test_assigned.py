@@ -6,6 +6,7 @@ from typing import cast
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from evenkeel import ClientConfig, Consumer, ConsumerConfig, RebalanceListener
 from evenkeel.client import Client
@@ -88,6 +89,31 @@ async def test_D10_while_the_listener_runs_nothing_is_read_and_it_may_seek() -> 
     consumer._fetcher.assigned[PLACE].not_before = 0.0
     consumer._fetcher._start_requests(0.0)
     assert cluster.started == 1, "and then it is read"
+
+
+@pytest.mark.parametrize("says", ["is not assigned", "no offset to begin at"])
+async def test_who_waits_for_a_position_hears_that_there_will_be_none(says: str) -> None:
+    """The partition is taken away, or the consumer fails: nothing new arrives after that."""
+    consumer = consumer_of(Cluster())
+    consumer._take([PLACE])
+    told: list[str] = []
+
+    async def wait() -> None:
+        try:
+            await consumer.position(PLACE)
+        except EvenkeelError as error:
+            told.append(str(error))
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            if says == "is not assigned":
+                consumer._drop([PLACE])
+            else:
+                consumer._fail(OffsetError(says))
+    assert len(told) == 1
+    assert says in told[0]
 
 
 async def test_D10_what_is_being_taken_away_is_not_read_while_the_listener_runs() -> None:
