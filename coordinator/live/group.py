@@ -179,13 +179,13 @@ class LiveGroup:
     def add(self, member: LiveMember) -> None:
         assert member.member_id not in self.members
         self.members[member.member_id] = member
-        self.offered.update({name for name, _ in member.protocols})
+        self._offer(member)
         if member.instance_id is not None:
             self.static[member.instance_id] = member.member_id
 
     def discard(self, member: LiveMember) -> None:
         del self.members[member.member_id]
-        self.offered.subtract({name for name, _ in member.protocols})
+        self._offer_no_more(member)
         self.unsynced.discard(member.member_id)
         if member.instance_id is not None:
             del self.static[member.instance_id]
@@ -204,10 +204,20 @@ class LiveGroup:
 
     def change(self, member: LiveMember, request: JoinGroup) -> None:
         """Take over the fields of a member's new JoinGroup."""
-        self.offered.subtract({name for name, _ in member.protocols})
+        self._offer_no_more(member)
         member.update(request)
-        self.offered.update({name for name, _ in member.protocols})
+        self._offer(member)
         self.protocol_type = request.protocol_type
+
+    def _offer(self, member: LiveMember) -> None:
+        self.offered.update({name for name, _ in member.protocols})
+
+    def _offer_no_more(self, member: LiveMember) -> None:
+        """A name that nobody offers any more is forgotten: clients choose the names."""
+        for name in {name for name, _ in member.protocols}:
+            self.offered[name] -= 1
+            if not self.offered[name]:
+                del self.offered[name]
 
     def supports(self, request: JoinGroup) -> bool:
         """Whether the other members share a protocol with this one (D5)."""

@@ -176,18 +176,24 @@ class Membership:
 
     def _make_room(self, group: LiveGroup) -> None:
         """Lent ids keep no client out: if there is no place left, the oldest lent id is taken back,
-        of this group or, if the coordinator is full, of any group."""
+        of this group or, if the coordinator is full, of any group.
+
+        This group is settled when the client has joined it: before, it may look idle, and would be
+        forgotten.
+        """
         tenure = self._tenure
         while group.pending and not self._has_places(group, 0):
             self._take_back(group, next(iter(group.pending)))
         while tenure.lent and not tenure.room_for_member():
             name, member_id = next(iter(tenure.lent))
-            self._take_back(tenure.groups[name], member_id)
+            other = tenure.groups[name]
+            self._take_back(other, member_id)
+            if other is not group:
+                self._rebalance.settle(other)
 
     def _take_back(self, group: LiveGroup, member_id: MemberId) -> None:
         self._tenure.take_back(group, member_id)
         self._rebalance.maybe_complete(group)
-        self._rebalance.settle(group)
 
     def _has_places(self, group: LiveGroup, known: int) -> bool:
         count = len(group.members) + len(group.pending) - known

@@ -3,7 +3,7 @@
 import pytest
 
 from coordinator.limits import CoordinatorConfig
-from coordinator.live.group import choose_protocol
+from coordinator.live.group import LiveGroup, LiveMember, choose_protocol
 from coordinator.model import (
     ConsumerGroupId,
     DescribeGroup,
@@ -562,6 +562,37 @@ def test_members_are_not_pushed_out_by_lent_ids() -> None:
     member.learn(token)
     full = world.answer(other.send_join(), JoinGroupResponse)
     assert full.error == ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+@pytest.mark.parametrize("limit", ["members_per_group_max", "members_max"])
+def test_a_group_lives_on_while_its_last_lent_id_is_taken_back_for_the_next_client(
+    limit: str,
+) -> None:
+    """The only id of the group makes room for another one of the same group."""
+    world = World(CoordinatorConfig(**{limit: 1}))
+    first, second = Client(world, "first"), Client(world, "second")
+    assert world.answer(first.send_join(), JoinGroupResponse).error
+    token = second.join()
+    world.pass_time(REBALANCE_MS)
+    assert second.learn(token).generation == 1
+
+
+def test_a_group_forgets_the_protocols_that_nobody_offers_any_more() -> None:
+    """A member that joins again and again, each time with new names, leaves none behind."""
+    group = LiveGroup(GROUP)
+    member = LiveMember(MemberId("m"), None, "c", "h", 1, 1, (Protocol("first", b""),))
+    group.add(member)
+    for number in range(100):
+        offers = (Protocol(f"p{number}", b""),)
+        group.change(
+            member,
+            JoinGroup(
+                group=GROUP, session_timeout_ms=1, protocol_type="consumer", protocols=offers
+            ),
+        )
+    assert dict(group.offered) == {"p99": 1}
+    group.discard(member)
+    assert not group.offered
 
 
 def test_a_lent_id_is_kept_for_a_minute_at_most() -> None:
