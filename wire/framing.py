@@ -87,6 +87,9 @@ class Room(Protocol):
     def end(self, size: int) -> None:
         """Return such room: the frame was handed on, or given up."""
 
+    def open(self, size: int) -> None:
+        """Count the first receive buffer, which every connection gets."""
+
     def grow(self, size: int) -> bool:
         """Reserve room for the receive buffer to grow by this much; False if there is not enough.
         A negative size returns room."""
@@ -99,6 +102,9 @@ class _Endless:
         return True
 
     def end(self, _size: int) -> None:
+        pass
+
+    def open(self, _size: int) -> None:
         pass
 
     def grow(self, _size: int) -> bool:
@@ -145,7 +151,7 @@ class FrameAssembler:
         self.missing_room = 0
         """Room that the next frame needs and did not get: call `frames` again when there may be
         some. 0 if no frame waits for room."""
-        room.grow(BUFFER_BYTES_MIN)
+        room.open(BUFFER_BYTES_MIN)
         self._buffer = memoryview(bytearray(BUFFER_BYTES_MIN))
         self._start = 0
         """Position of the first byte that was not taken yet."""

@@ -81,6 +81,9 @@ class ClientRoom:
     def end(self, size: int) -> None:
         self._memory.frames -= size
 
+    def open(self, size: int) -> None:
+        self._memory.buffers += size
+
     def grow(self, size: int) -> bool:
         memory = self._memory
         if size > 0 and memory.buffers + size > memory.incoming_max // 2:
@@ -101,6 +104,9 @@ class PeerRoom:
 
     def end(self, size: int) -> None:
         self._memory.peers -= size
+
+    def open(self, size: int) -> None:
+        self._memory.buffers += size
 
     def grow(self, size: int) -> bool:
         self._memory.buffers += size

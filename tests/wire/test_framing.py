@@ -200,6 +200,9 @@ class NarrowRoom:
     def end(self, size: int) -> None:
         self.free += size
 
+    def open(self, _size: int) -> None:
+        pass
+
     def grow(self, _size: int) -> bool:
         return True
 

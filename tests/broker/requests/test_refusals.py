@@ -43,6 +43,9 @@ class CountedRoom:
     def end(self, size: int) -> None:
         self.frames -= size
 
+    def open(self, _size: int) -> None:
+        pass
+
     def grow(self, _size: int) -> bool:
         return True
 

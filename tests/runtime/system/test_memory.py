@@ -10,6 +10,7 @@ from runtime.config.config import Address, Config
 from runtime.config.memory_limits import fitted
 from runtime.config.sections import ListenSection, NodeSection
 from runtime.system.memory import ClientRoom, Memory, memory_limit
+from wire.framing import BUFFER_BYTES_MIN, FrameAssembler, FrameLimits
 
 MIB = 1024 * 1024
 
@@ -89,3 +90,15 @@ def test_the_limit_of_the_control_group_is_found(
     place.parent.mkdir(parents=True)
     place.write_text(text)
     assert memory_limit(tmp_path / "cgroup", tmp_path / "own") == limit
+
+
+def test_buffers_of_many_connections_are_all_counted_and_all_returned() -> None:
+    """Every connection gets its first buffer, even while no buffer may grow: what is returned must
+    have been counted, or the sum falls below zero and limits nothing any more."""
+    memory = Memory(2 * BUFFER_BYTES_MIN, 0)
+    limits = FrameLimits(default=1_000)
+    many = [FrameAssembler(limits, ClientRoom(memory)) for _ in range(3)]
+    assert memory.buffers == 3 * BUFFER_BYTES_MIN
+    for one in many:
+        one.drop()
+    assert memory.buffers == 0
