@@ -9,6 +9,7 @@ There are two copies. `identity.copy` is written first, so it is never behind, a
 between the two has said nothing to anybody: whichever is intact may be used.
 """
 
+from functools import partial
 from typing import Final
 
 import attrs
@@ -16,8 +17,8 @@ from crc32c import crc32c
 
 from paxos.ids import INCARNATION_MAX, INCARNATION_ZERO, Incarnation, NodeId
 from storage.disk.files import Disk, read_around, write_all
-from storage.disk.space import RESERVE_NAME
-from storage.errors import DirectoryRefused, DiskFull
+from storage.disk.space import write_with_reserve
+from storage.errors import DirectoryRefused
 from storage.format import CLUSTER_BYTES_MAX, SEGMENT_SUFFIX
 from storage.lives import Lives, read_lives, write_lives
 
@@ -81,15 +82,8 @@ def boot(disk: Disk, cluster: str, node: NodeId, *, first: int = 1) -> Identity:
             )
     incarnation = Incarnation(max(old.incarnation, lives.above, first - 1) + 1)
     new = attrs.evolve(old, incarnation=incarnation, previous=previous, damaged=damaged)
-    lives = lives.started(incarnation, previous)
-    try:
-        _start(disk, lives, new)
-    except DiskFull:
-        if RESERVE_NAME not in disk.names():
-            raise
-        disk.remove(RESERVE_NAME)  # this is what the reserve is for
-        disk.sync_directory()
-        _start(disk, lives, new)
+    lives = lives.started(incarnation, previous, last=old.incarnation)
+    write_with_reserve(disk, partial(_start, disk, lives, new))
     return new
 
 

@@ -7,6 +7,8 @@ know (runtime.membership.admission), and both must survive a crash:
   it counted as the directory's past, an old copy would pass for the real one at its second start:
   its first one has a later number than every life that the peers have registered. So each start is
   noted with the life admitted before it, and a node registers only when its admission is noted.
+  So a directory that nobody has admitted yet says so at every start (`NEVER_ADMITTED`): whatever is
+  registered of its node was registered from another directory.
 * *Which life the peers know*, where that is later than this one: a wall clock that was far ahead,
   then an old copy of the directory, or an empty one. The next start begins above that number,
   instead of being refused until the clock has caught up.
@@ -29,6 +31,9 @@ _TITLE: Final = "evenkeel lives 1"
 _BYTES_MAX: Final = 1024
 BELIEVED_MAX: Final = INCARNATION_MAX // 2
 """The latest life that is believed of peers: enough numbers are left for every later start."""
+NEVER_ADMITTED: Final = Incarnation(1)
+"""The past of a directory that has been started, and that nobody has admitted: before every life
+that a node registers, because those follow the wall clock."""
 
 
 @attrs.frozen
@@ -45,14 +50,20 @@ class Lives:
     def admitted_before(self, life: Incarnation) -> Incarnation:
         """The life admitted last, for a directory whose last start was `life`.
 
-        An older program does not write this file, and a directory that nobody has admitted yet may
-        hold a log all the same (the node voted and crashed before its admission was noted): then
-        the last start is what is known.
+        A directory that nobody has admitted yet may hold a log all the same: the node voted and
+        crashed before its admission was noted, or it was told that it has forgotten what it
+        promised, and noted that for some of its groups. An older program does not write this file:
+        then the last start is what is known.
         """
-        return dict(self.starts).get(life, INCARNATION_ZERO) or life
+        admitted = dict(self.starts).get(life)
+        return life if admitted is None else admitted or NEVER_ADMITTED
 
-    def started(self, life: Incarnation, admitted: Incarnation) -> "Lives":
-        earlier = [start for start in self.starts if start[0] != life]
+    def started(
+        self, life: Incarnation, admitted: Incarnation, last: Incarnation | None = None
+    ) -> "Lives":
+        """With one more start, or its admission. `last`: the start that `identity` names; those
+        after it never came to be, and must not take its place here."""
+        earlier = [start for start in self.starts if start[0] != life and last in (None, start[0])]
         return attrs.evolve(self, starts=(*earlier[-1:], (life, admitted)))
 
 

@@ -350,7 +350,7 @@ class Admission:
         verdict = self._claims[node].verdict
         self._claims.clear()
         if verdict.judgement is Judgement.FORGETFUL:
-            self.forgetful = True
+            self.forgetful, self.settled = True, False  # until it is durable that we do not vote
             return
         raise DirectoryRefused(self._outlived(node, verdict.known))
 

@@ -20,6 +20,7 @@ from runtime.membership.admission import Admission
 from runtime.system.journal import Journal
 from runtime.system.worker import Worker
 from storage.disk.files import Disk
+from storage.disk.space import write_with_reserve
 from storage.errors import DiskFull, StorageError
 from storage.evidence import keep_evidence
 from storage.format import Place
@@ -91,10 +92,15 @@ class LocalRecords:
 
     def close(self) -> None:
         """Write above which incarnation the next one must begin; the worker and the loop have
-        ended."""
+        ended. On a full disk that costs the reserve, as the start itself does."""
         outlived_by = None if self.admission is None else self.admission.outlived_by
-        if outlived_by is not None:
-            write_lives(self._disk, attrs.evolve(self._lives, above=outlived_by))
+        if outlived_by is None:
+            return
+        lives = attrs.evolve(self._lives, above=outlived_by)
+        try:
+            write_with_reserve(self._disk, partial(write_lives, self._disk, lives))
+        except DiskFull as full:  # the operator must be told why the directory was refused
+            self._journal.error("local records not written", reason=str(full))
 
     def keep_evidence(self, group: GroupId) -> None:
         def kept(name: str) -> None:

@@ -8,6 +8,7 @@ and room to live on meanwhile (the reserve: a file whose only content is its siz
 Not thread-safe: one thread looks, others read the frozen `Room` it returns.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -82,3 +83,20 @@ class Space:
             return
         self._disk.sync_directory()
         self._held = True
+
+
+def write_with_reserve(disk: Disk, write: Callable[[], None]) -> None:
+    """Write something small without which the node could not go on, or not start again: if there
+    is no room for it, give up the reserve. Only where no other thread looks at the room.
+
+    Raises:
+        DiskFull: even so.
+    """
+    try:
+        write()
+    except DiskFull:
+        if RESERVE_NAME not in disk.names():
+            raise
+        disk.remove(RESERVE_NAME)
+        disk.sync_directory()
+        write()

@@ -20,6 +20,7 @@ from storage.identity import (
     boot,
     mark_log_created,
 )
+from storage.lives import NEVER_ADMITTED, read_lives, write_lives
 
 NODE = NodeId(3)
 
@@ -35,9 +36,7 @@ def test_every_boot_has_a_higher_incarnation(tmp_path: Path) -> None:
         assert (first.node, first.incarnation, first.has_log) == (NODE, 1, False)
         mark_log_created(disk, first)
         second = boot_again(disk)
-        assert second == Identity(
-            "c", NODE, Incarnation(2), has_log=True, previous=first.incarnation
-        )
+        assert second == Identity("c", NODE, Incarnation(2), has_log=True, previous=NEVER_ADMITTED)
 
 
 def test_two_processes_cannot_boot_in_one_directory(tmp_path: Path) -> None:
@@ -128,7 +127,8 @@ def test_damage_to_both_files_is_refused() -> None:
 def test_the_clock_takes_the_incarnation_past_what_the_directory_remembers() -> None:
     """A directory that was rolled back must not repeat incarnations of its lost future."""
     disk = MemoryDisk()
-    boot(disk, "c", NODE, first=1_000)
+    identity = boot(disk, "c", NODE, first=1_000)
+    write_lives(disk, read_lives(disk).started(identity.incarnation, identity.incarnation))
     old = disk.clone()
     assert boot_again(disk).incarnation == 1_001
     identity = boot(old, "c", NODE, first=1_500)

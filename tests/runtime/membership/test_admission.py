@@ -518,8 +518,13 @@ def test_a_late_word_still_takes_the_vote_away() -> None:
     tells(member, 2, Judgement.FORGETFUL)
     assert not member.engine.takes_part, "until it has said so again"
     assert member.replica.rejoin is None
+    member.writer.held = True
     tells(member, 2, Judgement.FORGETFUL)
     assert member.replica.rejoin is not None
+    net.advance(200)
+    assert not member.engine.takes_part, "it must not register before that is durable"
+    member.writer.held = False
+    net.advance(200)
     assert member.engine.takes_part, "as one that does not vote"
 
 

@@ -1,5 +1,6 @@
 """A whole node: what it has witnessed survives it, and an operator's orders are carried out."""
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -11,12 +12,17 @@ from node import Node
 from paxos.ids import BALLOT_ZERO, GroupId, Incarnation, NodeId
 from paxos.messages import Progress
 from paxos.step import Step
-from runtime.membership.admission import Judgement, Life, Verdict
+from runtime.membership.admission import Admission, Judgement, Life, Verdict
+from runtime.membership.local_records import LocalRecords
+from runtime.system.worker import Worker
+from storage.disk.memory import MemoryDisk
+from storage.disk.space import RESERVE_NAME
 from storage.errors import DirectoryRefused
 from storage.evidence import evidence_name
 from storage.format import segment_name
 from storage.lives import read_lives
 from storage.unsafe_recovery import UNSAFE_NAME
+from tests.runtime.doubles import Recorder
 from tests.runtime.one_node import one_node, run_until
 
 PEER = NodeId(2)
@@ -78,6 +84,38 @@ def test_a_life_that_the_peers_know_to_be_later_is_followed_by_a_still_later_one
         told = node.engine.life(PEER)
         assert told is not None
         assert told.previous < known, "the peers must not take it for the directory they know"
+
+
+def outlived(disk: MemoryDisk, recorder: Recorder) -> LocalRecords:
+    """The records of a node of which the peers know life 150; it stops, and has not registered."""
+    records = LocalRecords(disk, Path(), Worker("reader", lambda: None), recorder.journal)
+    records.admission = Admission(
+        NodeId(1),
+        Incarnation(99),
+        Incarnation(50),
+        quorum_sets=lambda: [(NodeId(1), PEER)],
+        nodes=dict,
+        untouched=lambda: False,
+    )
+    records.admission.outlived_by = Incarnation(150)
+    return records
+
+
+def test_what_the_peers_know_finds_room_on_a_full_disk() -> None:
+    """Otherwise every start would be refused like this one, until the clock had caught up."""
+    disk = MemoryDisk()
+    disk.create(RESERVE_NAME)
+    disk.fail("write", errno.ENOSPC)
+    outlived(disk, Recorder()).close()
+    assert read_lives(disk).above == 150
+    assert RESERVE_NAME not in disk.names()
+
+
+def test_a_full_disk_does_not_hide_why_the_directory_was_refused() -> None:
+    disk, recorder = MemoryDisk(), Recorder()
+    disk.fail("write", errno.ENOSPC)
+    outlived(disk, recorder).close()
+    assert recorder.said("local records not written")
 
 
 # -- a node that is a cluster of its own ----------------------------------------------------------
