@@ -8,7 +8,6 @@ of a node that has none to give; ours have none.
 
 from typing import Final, NamedTuple
 
-from broker.handlers.records.fetch import READ_MS_MAX
 from paxos.ids import MS, NodeId
 from simulator.clients.kafka_client import TOPIC, AnyResponse, KafkaClient
 from simulator.environment.violation import Violation
@@ -16,7 +15,6 @@ from simulator.whole.calls import StreamCalls
 from simulator.whole.clients.families import FAMILIES
 from simulator.whole.clients.surroundings import WholeSurroundings
 from simulator.whole.clients.view import View
-from wire.codec.encoding import record_buffers
 from wire.error_codes import ErrorCode
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from wire.messages.list_offsets import (
@@ -110,35 +108,25 @@ class FamilyConsumer(KafkaClient):
             topics=[topic],
         )
         self._asking.add(node)
-        patient_ns = self.world.loop.now_ns + READ_MS_MAX * MS
 
         def answered(response: AnyResponse) -> None:
             self._asking.discard(node)
-            self._fetched(node, asked, response, waited=self.world.loop.now_ns >= patient_ns)
+            self._fetched(node, asked, response)
 
         self._calls.call(node, request, family.fetch_version, family.timeout_ns, answered)
 
-    def _fetched(
-        self, node: int, asked: list[_Asked], response: AnyResponse, *, waited: bool
-    ) -> None:
-        """`waited`: the disk had its two seconds, and may have been too slow."""
+    def _fetched(self, node: int, asked: list[_Asked], response: AnyResponse) -> None:
         if response is None or response.error_code != ErrorCode.NONE:
             self._failed(node, None if response is None else response.error_code)
             return
         if response.session_id:
             raise Violation(f"sessions: node {node} gives out fetch session {response.session_id}")
         rows = {row.partition_index: row for one in response.responses for row in one.partitions}
-        # Of several partitions one may be left for later (ADR 47): another one has something to
-        # say, be it an error. And all may be if there is no room.
-        later = waited or response.throttle_time_ms > 0 or any(map(_says_something, rows.values()))
         for one in asked:
             row = rows.get(one.partition)
             if row is None:
                 raise Violation(f"answers: partition {one.partition} was asked for, not answered")
-            if later and row.error_code == ErrorCode.NONE and not _has_records(row):
-                self.world.statistics["consumers: left for later"] += 1
-            else:
-                self._take(node, one, row)
+            self._take(node, one, row)
 
     def _take(self, node: int, asked: _Asked, row: PartitionData) -> None:
         truth, (partition, position, floor) = self.world.partition_logs, asked
@@ -149,8 +137,14 @@ class FamilyConsumer(KafkaClient):
             self._failed(node, row.error_code)
             self.view.hinted(partition, row.current_leader)
         else:
-            self._positions[partition] = truth.fetched(NodeId(node), position, floor, row)
-            self.progress += 1
+            # A partition is left for later if the disk is slow, another one has something to say, a
+            # request behind this one is in a hurry, or there is no room for answers (ADR 47).
+            reached = truth.fetched(NodeId(node), position, floor, row, hurried=True)
+            self._positions[partition] = reached
+            if reached == position < row.high_watermark:
+                self.world.statistics["consumers: left for later"] += 1
+            else:
+                self.progress += 1
 
     # -- where a log begins -------------------------------------------------------------------
 
@@ -172,11 +166,3 @@ class FamilyConsumer(KafkaClient):
 
         request = ListOffsetsRequest(CONSUMER, topics=[topic])
         self._calls.call(node, request, family.list_version, family.timeout_ns, answered)
-
-
-def _says_something(row: PartitionData) -> bool:
-    return row.error_code != ErrorCode.NONE or _has_records(row)
-
-
-def _has_records(row: PartitionData) -> bool:
-    return record_buffers(row.records)[0] > 0
