@@ -51,6 +51,10 @@ LOOKED_AT_MAX: Final = 1_000
 """Items of a request examined in one round, even if they were named before."""
 PORTIONS_OF_A_PIECE: Final = 4
 """A request that is cut at all is cut into smaller pieces than what is served in one piece."""
+GROUPS_FROM: Final = 8
+"""OffsetFetch: the first version that names consumer groups, and within them topics (KIP-709)."""
+PARTS_MAX: Final = 50
+"""Partitions of a topic of a consumer group that count as one item; more are cut as well."""
 REST_BYTES: Final = 16 * 1024
 """Bytes of answers joined between two rests: about a millisecond's work."""
 
@@ -72,6 +76,9 @@ class SplitRule(NamedTuple):
     """For a partition named more than once: the last of these alone counts, else the last."""
     enough: int | None = None
     """This many items are as good as all: there is one answer."""
+    innermost: str = ""
+    answered_innermost: str = ""
+    """Where items within items name items themselves: PARTS_MAX of them count as one."""
 
     @property
     def portion(self) -> int:
@@ -100,8 +107,9 @@ def _rule(
     together: bool = False,
     counts: Callable[[Any], bool] | None = None,
     enough: int | None = None,
+    row: int = -1,
 ) -> tuple[ApiKey, SplitRule]:
-    named = NAMED[key][-1]
+    named = NAMED[key][row]
     inner = ("", "") if named.inner is None else (named.inner.asked, named.inner.answered)
     return key, SplitRule(size, named.asked, named.answered, *inner, once, together, counts, enough)
 
@@ -114,7 +122,18 @@ SPLIT_RULES: Final[Mapping[int, SplitRule]] = dict(
         _rule(ApiKey.OFFSET_FOR_LEADER_EPOCH, 1_000),
         _rule(ApiKey.METADATA, 500, once=_topic),
         _rule(ApiKey.OFFSET_COMMIT, 500),
-        _rule(ApiKey.OFFSET_FETCH, 20),
+        (
+            ApiKey.OFFSET_FETCH,
+            SplitRule(
+                20,
+                "groups",
+                "groups",
+                "topics",
+                "topics",
+                innermost="partition_indexes",
+                answered_innermost="partitions",
+            ),
+        ),
         _rule(ApiKey.FIND_COORDINATOR, 1_000, once=_itself),
         _rule(ApiKey.DESCRIBE_GROUPS, 10, once=_itself),
         _rule(ApiKey.CONSUMER_GROUP_DESCRIBE, 10, once=_itself),
@@ -126,6 +145,15 @@ SPLIT_RULES: Final[Mapping[int, SplitRule]] = dict(
         _rule(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 500, together=True, enough=2),
     )
 )
+
+
+_BEFORE_GROUPS: Final = _rule(ApiKey.OFFSET_FETCH, 1_000, row=0)[1]
+
+
+def _rule_of(header: RequestHeader) -> SplitRule | None:
+    if header.api_key == ApiKey.OFFSET_FETCH and header.api_version < GROUPS_FROM:
+        return _BEFORE_GROUPS
+    return SPLIT_RULES.get(header.api_key)
 
 
 class Host(Protocol):
@@ -161,11 +189,11 @@ class Portions:
     ) -> bool:
         """False if the request is small enough for its handler; else `end` is called once it is
         answered."""
-        rule = SPLIT_RULES.get(request.header.api_key)
+        rule = _rule_of(request.header)
         if rule is None:
             return False
         items = getattr(request.message, rule.asked)
-        if not items or _weight(items, rule.inner) <= rule.size:
+        if not items or _weight(items, rule.inner, rule.innermost) <= rule.size:
             return False
         request.reply.stop_reading()
         self.served += 1
@@ -216,11 +244,28 @@ class Portions:
         self._arm(broker)
 
 
-def _weight(items: list[Any], inner: str) -> int:
+def _weight(items: list[Any], inner: str, innermost: str = "") -> int:
     """How many items are named."""
     if not inner:
         return len(items)
-    return len(items) + sum(len(getattr(one, inner) or ()) for one in items)
+    named = [getattr(one, inner) or () for one in items]
+    cuts = (len(getattr(one, innermost)) // PARTS_MAX for some in named for one in some)
+    return len(items) + sum(map(len, named)) + (sum(cuts) if innermost else 0)
+
+
+def _inner(one: Any, rule: SplitRule) -> list[Any]:  # noqa: ANN401  an item of any request
+    """The inner items of an item, each with at most PARTS_MAX innermost ones."""
+    if not rule.inner:
+        return []
+    named: list[Any] = getattr(one, rule.inner) or []
+    if not rule.innermost:
+        return named
+    return [
+        attrs.evolve(inner, **{rule.innermost: parts[at : at + PARTS_MAX]})
+        for inner in named
+        for parts in (getattr(inner, rule.innermost),)
+        for at in range(0, len(parts) or 1, PARTS_MAX)
+    ]
 
 
 def _cut(items: list[Any], rule: SplitRule) -> Iterator[list[Any]]:
@@ -238,7 +283,7 @@ def _cut(items: list[Any], rule: SplitRule) -> Iterator[list[Any]]:
             if (key := rule.once(one)) in seen:
                 continue
             seen.add(key)
-        named = (getattr(one, rule.inner) or []) if rule.inner else []
+        named = _inner(one, rule)
         if len(named) < room:
             portion.append(one)
             room -= 1 + len(named)
@@ -507,6 +552,8 @@ def _joined(
             last = items[-1] if items and rule.inner else None
             if last is not None and _same(last, one):
                 getattr(last, rule.answered_inner).extend(getattr(one, rule.answered_inner))
+                if rule.innermost:
+                    last.error_code = last.error_code or one.error_code
             else:
                 items.append(one)
         if answer is not whole and hasattr(whole, "node_endpoints"):
@@ -518,14 +565,29 @@ def _joined(
             whole.error_code = whole.error_code or answer.error_code
         with suppress(AttributeError):
             whole.throttle_time_ms = max(whole.throttle_time_ms, answer.throttle_time_ms)
+    if rule.innermost:
+        for one in items:
+            _join_cut(one, rule)
     setattr(whole, rule.answered, items)
     return encode_response(header, whole)
 
 
+def _join_cut(one: Any, rule: SplitRule) -> None:  # noqa: ANN401  an item of any answer
+    """Put together the inner items that were cut because of what they name."""
+    rows: list[Any] = []
+    for row in getattr(one, rule.answered_inner):
+        parts = getattr(rows[-1], rule.answered_innermost) if rows else []
+        if parts and len(parts) % PARTS_MAX == 0 and _same(rows[-1], row):
+            parts.extend(getattr(row, rule.answered_innermost))
+        else:
+            rows.append(row)
+    setattr(one, rule.answered_inner, rows)
+
+
 def _same(one: Any, other: Any) -> bool:  # noqa: ANN401  items of any answer
-    """Whether both belong to one topic: all fields that name it are equal."""
+    """Whether both are about one topic or group: all fields that name it are equal."""
     return all(
         getattr(one, field.name) == getattr(other, field.name)
         for field in attrs.fields(type(one))
-        if field.name in ("name", "topic", "topic_id", "topic_name")
+        if field.name in ("name", "topic", "topic_id", "topic_name", "group_id")
     )

@@ -1,6 +1,6 @@
 """OffsetCommit, OffsetFetch and OffsetDelete: committed offsets, stored in the log (D12)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Final
 
@@ -156,25 +156,31 @@ class Offsets:
         if error != ErrorCode.NONE:
             self._tenure.reply(token, refusal(request, error))
             return
-        offsets = self._valid_offsets(request.group)
         if request.topics is None:
             topics = tuple(
                 TopicOffsets(
-                    topic,
-                    tuple(_partition_offset(p, offsets[topic][p]) for p in sorted(partitions)),
+                    topic, tuple(_partition_offset(p, partitions[p]) for p in sorted(partitions))
                 )
-                for topic, partitions in sorted(offsets.items())
+                for topic, partitions in sorted(self._valid_offsets(request.group).items())
             )
         else:
             topics = tuple(
-                TopicOffsets(
-                    topic,
-                    tuple(_partition_offset(p, offsets.get(topic, {}).get(p)) for p in partitions),
-                )
+                TopicOffsets(topic, tuple(self._named(request.group, topic, partitions)))
                 for topic, partitions in request.topics
             )
         response = OffsetFetchResponse(error=ErrorCode.NONE, topics=topics)
         self._tenure.reply(token, response)
+
+    def _named(
+        self, group: ConsumerGroupId, topic: str, partitions: tuple[int, ...]
+    ) -> Iterator[PartitionOffset]:
+        """The offsets of these partitions: a large group's others cost nothing."""
+        stored, topics = self._tenure.store.get(group), self._topics()
+        known = stored.offsets.get(topic, {}) if stored is not None else {}
+        for partition in partitions:
+            one = known.get(partition)
+            valid = one is not None and topics.is_of(topic, partition, one.uid)
+            yield _partition_offset(partition, one if valid else None)
 
     def _valid_offsets(self, group: ConsumerGroupId) -> dict[str, dict[int, StoredOffset]]:
         stored, topics = self._tenure.store.get(group), self._topics()

@@ -1,6 +1,7 @@
 """Committed offsets: fencing, limits, fetching, deleting, expiring (D12)."""
 
 import struct
+from unittest.mock import patch
 
 import pytest
 
@@ -449,3 +450,24 @@ def test_the_store_can_be_restored_from_its_checkpoint() -> None:
     assert coordinator.statistics().members == 2
     with pytest.raises(CommandError):
         GroupStore.restore(chunks[:-1])
+
+
+def test_a_fetch_examines_only_the_partitions_it_names() -> None:
+    """A group may have 100,000 offsets, and a client asks in portions."""
+    world = World()
+    for partition in range(50):
+        topics = (TopicOffsets("t", (PartitionOffset(partition, 7, uid=partition),)),)
+        world.topics = named(t=tuple(range(50)))
+        world.ask(OffsetCommit(group=GROUP, commit_wall_ms=WALL_MS, topics=topics))
+    examined = []
+    is_of = Topics.is_of
+
+    def counted(self: Topics, topic: str, partition: int, uid: int) -> bool:
+        examined.append(partition)
+        return is_of(self, topic, partition, uid)
+
+    with patch.object(Topics, "is_of", counted):
+        asked = world.ask(OffsetFetch(group=GROUP, topics=(TopicPartitions("t", (3, 60, 4)),)))
+    (topic,) = world.answer(asked, OffsetFetchResponse).topics
+    assert [one.offset for one in topic.partitions] == [7, NO_OFFSET, 7]
+    assert examined == [3, 4]

@@ -458,3 +458,27 @@ def test_a_member_of_such_a_group_says_who_it_is() -> None:
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.NONE,
     ]
+
+
+@pytest.mark.parametrize("version", [1, 7, 8, 9])
+def test_a_fetch_of_very_many_offsets_is_served_in_portions(version: int) -> None:
+    """A frame of a megabyte names a quarter of a million partitions, each with 4 kB of metadata."""
+    world = world_with_topic()
+    node = coordinator_of(world)
+    partitions = [OffsetCommitRequestPartition(0, 5, 3, "note")]
+    commit = OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("orders", partitions)])
+    assert not world.ask(node, commit, 8).topics[0].partitions[0].error_code
+    topics = [OffsetFetchRequestTopic("orders", [0] * 2_010), OffsetFetchRequestTopic("u", [1])]
+    groups = [OffsetFetchRequestGroup("g", topics=topics)]
+    if version < 8:
+        asked = world.send(node, OffsetFetchRequest("g", topics=topics), version)
+    else:
+        asked = world.send(node, OffsetFetchRequest(groups=groups), version)
+    assert not asked.settled, "it was served in one piece"
+    for _ in range(200):
+        world.cluster.advance(10)
+    answer = asked.response
+    told = answer.topics if version < 8 else answer.groups[0].topics
+    assert [one.name for one in told] == ["orders", "u"]
+    assert [one.committed_offset for one in told[0].partitions] == [5] * 2_010
+    assert [one.committed_offset for one in told[1].partitions] == [-1]

@@ -60,13 +60,16 @@ INNER: Final[dict[int, st.SearchStrategy[Any]]] = {
     ),
 }
 groups = st.sampled_from(["g", "h", "nobody's"])
+fetched_topics = st.builds(
+    OffsetFetchRequestTopic, names, st.sampled_from([[0], [0, 1], list(range(120))])
+)
 SINGLE: Final[dict[int, st.SearchStrategy[Any]]] = {
-    ApiKey.METADATA: st.builds(MetadataRequestTopic, name=names),
     ApiKey.OFFSET_FETCH: st.builds(
         OffsetFetchRequestGroup,
         groups,
-        topics=st.none() | st.just([OffsetFetchRequestTopic("t", [0, 1])]),
+        topics=st.none() | st.lists(fetched_topics, max_size=4, unique_by=lambda one: one.name),
     ),
+    ApiKey.METADATA: st.builds(MetadataRequestTopic, name=names),
     ApiKey.FIND_COORDINATOR: groups,
     ApiKey.DESCRIBE_GROUPS: groups,
     ApiKey.CONSUMER_GROUP_DESCRIBE: groups,
@@ -128,7 +131,7 @@ def _plain(part: Any) -> str:
 
 def requests(api: Api) -> st.SearchStrategy[Any]:
     way, first = SPLIT_RULES[api.key], sensible(api)
-    if way.inner:
+    if api.key in INNER:
         topic = getattr(first, way.asked)[0]
         name = "topic" if hasattr(topic, "topic") else "name"
         item = st.builds(
