@@ -29,6 +29,7 @@ from balancer.registry.commands import (
     SetPlacement,
     SetPolicy,
 )
+from balancer.registry.packing import PackingError
 from balancer.registry.policy import Policy, Weights
 from balancer.registry.registry import Registry
 from broker.proposals.intake import FailureReason
@@ -245,7 +246,10 @@ class BalancerAdmin:
             answers.append(told)
             answered.set()
 
-        self._client.submit(Decided(self._registry.applied, command), on_told)
+        try:
+            self._client.submit(Decided(self._registry.applied, command), on_told)
+        except PackingError as error:
+            raise BadRequest(f"the registry has no room for such a value: {error}") from error
         self._wake()
         await answered.wait()
         return answers[0]

@@ -18,7 +18,9 @@ from coordinator.replicated.stored import StoredGroup
 from paxos.ids import MS, GroupId
 from runtime.console.messages import (
     CLIENTS_MAX,
+    CONSUMERS_BYTES_MAX,
     CONSUMERS_MAX,
+    NUMBER_MAX,
     OFFSETS_MAX,
     PARTITIONS_MAX,
     TEXT_CHARS_MAX,
@@ -31,6 +33,7 @@ from runtime.console.messages import (
     Held,
     Sample,
     State,
+    encoded_size,
 )
 from runtime.console.recent_traffic import SECOND_NS, RecentTraffic
 from runtime.engine.engine import Engine
@@ -47,6 +50,7 @@ class _Walk:
     partitions: int = 0
     offsets: int = 0
     consumers: int = 0
+    consumers_bytes: int = 0
     since_pause: int = 0
     cut: bool = False
 
@@ -169,13 +173,13 @@ def _consumers(
     group: GroupId, listed: ListedGroup, machine: GroupMachine, walk: _Walk
 ) -> Consumers | None:
     """A consumer group's report; None if the report has no room for it."""
-    if walk.consumers >= CONSUMERS_MAX:
+    if walk.consumers >= CONSUMERS_MAX or walk.consumers_bytes >= CONSUMERS_BYTES_MAX:
         walk.cut = True
         return None
     walk.consumers += 1
     stored = machine.consumer_groups.get(listed.group)
     clients = [] if stored is None else _clients(stored)
-    return Consumers(
+    told = Consumers(
         name=listed.group[:TEXT_CHARS_MAX],
         state=listed.state,
         kind=listed.type,
@@ -184,6 +188,11 @@ def _consumers(
         clients=tuple(sorted(clients)[:CLIENTS_MAX]),
         committed=() if stored is None else tuple(_committed(stored, walk)),
     )
+    walk.consumers_bytes += encoded_size(told)
+    if walk.consumers_bytes > CONSUMERS_BYTES_MAX:
+        walk.cut = True
+        return None
+    return told
 
 
 def _clients(stored: StoredGroup) -> list[str]:
@@ -200,4 +209,9 @@ def _committed(stored: StoredGroup, walk: _Walk) -> Iterator[Committed]:
             return
         walk.offsets += len(offsets)
         indexes = sorted(offsets)
-        yield Committed(topic, indexes, [offsets[index].offset for index in indexes])
+        yield Committed(topic, indexes, [_shown(offsets[index].offset) for index in indexes])
+
+
+def _shown(offset: int) -> int:
+    """The offset within the limits of a report: a client may commit any number."""
+    return min(max(0, offset), NUMBER_MAX)

@@ -30,6 +30,9 @@ PARTITIONS_MAX: Final = 10_000
 OFFSETS_MAX: Final = 10_000
 TOPICS_MAX: Final = 10_000
 CONSUMERS_MAX: Final = 500
+CONSUMERS_BYTES_MAX: Final = 1536 * 1024
+"""The encoded reports of all consumer groups together: clients choose how long their names are, and
+a report over ANSWER_BYTES_MAX costs the link."""
 CLIENTS_MAX: Final = 20
 """The clients shown of each consumer group; the others are only counted."""
 
@@ -156,6 +159,10 @@ def encode_tell(told: State | Data) -> bytes:
     what = What.STATE if isinstance(told, State) else What.DATA
     text = json.dumps(_fields(told), separators=(",", ":"), default=_fields)
     return _HEAD.pack(Op.TELL, what) + text.encode()
+
+
+def encoded_size(told: Consumers) -> int:
+    return len(json.dumps(_fields(told), separators=(",", ":"), default=_fields))
 
 
 def _fields(value: Any) -> dict[str, Any]:  # noqa: ANN401 # an attrs class

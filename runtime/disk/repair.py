@@ -238,7 +238,7 @@ class Repairs:
         begins[sender] = message.first
         replica = self._multi.replicas[message.group]
         others = replica.others(replica.members)
-        if not all(node in begins for node in others):
+        if not others or not all(node in begins for node in others):
             return
         least = min(begins[node] for node in others)
         testimony.found_again(replica, [slot for slot in lost if slot < least])

@@ -559,7 +559,8 @@ class Engine(Submitting):
 
     def _retry_steals(self, now: Now, parked: list[tuple[int, NodeId, StealRequest]]) -> None:
         for since_boot_ns, sender, request in parked:
-            self._on_steal_request(now, since_boot_ns, sender, request)
+            if request.group in self.intakes:  # else this node has dropped the group since
+                self._on_steal_request(now, since_boot_ns, sender, request)
 
     def spread(self, group: GroupId) -> None:
         """Tell the other members at once what we have applied, instead of periodically."""

@@ -81,7 +81,11 @@ class Channel:
         self.closed = False
         self.received_bytes = 0
         self.sent_bytes = 0
-        plane.register(self._fd, self._events, self._on_ready, urgent=urgent)
+        try:
+            plane.register(self._fd, self._events, self._on_ready, urgent=urgent)
+        except OSError:  # the kernel may refuse to poll one more
+            self._assembler.drop()
+            raise
 
     # -- in -----------------------------------------------------------------------------------
 

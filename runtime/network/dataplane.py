@@ -123,12 +123,12 @@ class DataPlane:
 
     def register(self, fd: int, events: int, callback: Callback, *, urgent: bool = False) -> None:
         """`urgent`: it is served in the round in which it is ready, under any load."""
+        self._poller.register(fd, events)
         self._callbacks[fd] = callback
         if urgent:
             self._urgent.add(fd)
         else:
             self._heavy.add(fd)  # until it proves to be fast: many may come at once
-        self._poller.register(fd, events)
 
     def modify(self, fd: int, events: int) -> None:
         self._poller.modify(fd, events)

@@ -323,3 +323,20 @@ async def test_a_plan_shows_which_groups_would_be_copied_where(
     assert all(4 in move["after"] for move in moves)
     assert moves[0]["after"] == [1, 2, 3, 4], "the registry's group first"
     assert "replica set(s) of Paxos groups change" in balance_view.plan(planned, (), explain=False)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/admin/policy", {"preferred_zones": ["\ud800"]}),
+        ("/admin/policy", {"preferred_zones": ["z" * 70_000]}),
+        ("/admin/policy", {"preferred_zones": ["z"] * 50_000}),
+        ("/admin/weights", {"source": "s" * 70_000, "computed_wall_ms": 1, "weights": {}}),
+    ],
+)
+async def test_what_no_command_can_hold_is_refused_with_words(
+    operator: Operator, path: str, body: dict[str, Any]
+) -> None:
+    reply = await operator.post(path, body)
+    assert reply.status == 400
+    assert "no room for such a value" in reply.json()["error"]

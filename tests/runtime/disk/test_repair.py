@@ -443,6 +443,20 @@ def test_what_no_log_has_any_more_is_given_up_for_a_checkpoint_and_data(net: Net
     assert victim.engine.repairs.missing == 1, "slot 15 is still to be had"
 
 
+def test_who_is_alone_is_not_told_by_others_that_all_is_lost() -> None:
+    """The only member of a group: a former member still answers its last question, or a peer says
+    what nobody has asked."""
+    net = Net(nodes=1)
+    produce(net, net.elect(1), 3)
+    victim = net[1]
+    flip(victim, 1, PAYLOAD)
+    suspect(victim, 1)
+    net.advance(40)
+    assert victim.engine.repairs.missing == 1
+    victim.engine.on_message(NodeId(2), Trimmed(GROUP, Slot(3), Slot(3)))
+    assert victim.engine.repairs.missing == 1
+
+
 def test_a_group_that_is_dropped_is_not_repaired(net: Net) -> None:
     """Its replica is gone: looking it up would fail, and crash the node."""
     net.elect(1)

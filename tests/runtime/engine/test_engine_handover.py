@@ -361,6 +361,19 @@ def test_a_parked_steal_is_also_looked_at_with_every_tick(net: Net) -> None:
     assert net[2].acting()
 
 
+def test_a_parked_steal_of_a_group_that_was_dropped_meanwhile_is_forgotten(net: Net) -> None:
+    master = net.elect(1)
+    master.hooks.allows = None
+    net.hand_over(master, net[2])
+    net.settle()
+    asked = master.hooks.asked
+    master.engine.remove_group(GROUP)
+    master.hooks.allows = True
+    master.engine.retry_parked_steals()
+    net.advance(40)
+    assert master.hooks.asked == asked
+
+
 def test_a_steal_does_not_wait_for_ever(net: Net) -> None:
     master = net.elect(1)
     master.hooks.allows = None

@@ -1,17 +1,21 @@
 """One connection: bytes arrive intact and in order, and each limit has its defined effect."""
 
+import errno
 import select
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from random import Random
+from types import SimpleNamespace
+from typing import NoReturn, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.network.channel import SEND_BUFFERS_MAX, SEND_BYTES_PER_ROUND_MAX, Channel, join_small
-from runtime.network.dataplane import READ, WRITE
+from runtime.network.dataplane import READ, WRITE, DataPlane, Poller
+from runtime.system.memory import ClientRoom, Memory
 from tests.runtime.doubles import FakePlane, Tcp, frame, unix_pair
 from wire.framing import FrameLimits
 
@@ -75,6 +79,32 @@ def test_who_has_hung_up_is_known_though_not_all_is_read(
     assert not end.closed
     end.channel.close("done")
     assert end.channel.has_hung_up()
+
+
+def test_a_connection_that_cannot_be_polled_leaves_nothing_behind(tcp: Tcp) -> None:
+    """The kernel may refuse one more descriptor to poll: ENOSPC, ENOMEM."""
+
+    def refuse(*_args: object, **_kwargs: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "no more watches")
+
+    poller = cast("Poller", SimpleNamespace(register=refuse))
+    plane = DataPlane(lambda: 0, lambda _what, _error: None, poller)
+    memory = Memory(1_000_000, 1_000_000)
+    ours, _ = tcp.pair()
+    with pytest.raises(OSError, match="no more watches"):
+        Channel(
+            plane,
+            ours,
+            LIMITS,
+            on_frame=lambda _data, _owned: None,
+            on_closed=lambda _why: None,
+            unsent_bytes_max=0,
+            room=ClientRoom(memory),
+            urgent=True,
+        )
+    assert memory.buffers == 0
+    assert not plane._callbacks
+    assert not plane._urgent
 
 
 # -- sending --------------------------------------------------------------------------------------
