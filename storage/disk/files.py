@@ -136,6 +136,10 @@ class Disk(Protocol):
 
     def open(self, name: str) -> File: ...
 
+    def is_linked(self, name: str) -> bool:
+        """Whether the file has another name, outside of this directory: it must not be changed."""
+        ...
+
     def rename(self, old: str, new: str) -> None:
         """Atomic; replaces `new` if it exists."""
         ...
@@ -403,6 +407,12 @@ class RealDisk:
         staging = self._staging if name.endswith(SEGMENT_SUFFIX) else None
         path = self.directory / name
         return RealFile(path, 0, self._growing, self._kept, self._ahead, staging)
+
+    def is_linked(self, name: str) -> bool:
+        try:
+            return os.stat(self.directory / name).st_nlink > 1
+        except OSError as error:
+            raise storage_failed("stat", name, error) from error
 
     def rename(self, old: str, new: str) -> None:
         try:

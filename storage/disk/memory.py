@@ -332,6 +332,9 @@ class MemoryDisk:
             raise storage_failed("open", name, FileNotFoundError(errno.ENOENT, "no such file"))
         return MemoryFile(self, name, self._names[name])
 
+    def is_linked(self, name: str) -> bool:
+        return False
+
     def rename(self, old: str, new: str) -> None:
         self.touch("rename", old)
         if old not in self._names:

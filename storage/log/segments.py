@@ -133,10 +133,13 @@ class SegmentFiles:
         return len(self._spares) > SPARES_MAX
 
     def _recycle(self, name: str) -> bool:
-        """Rename a retired file of the right size to `name`; remove those of another size."""
+        """Rename a retired file of the right size to `name`; remove those of another size, and
+        those that are linked elsewhere: they are evidence (storage.evidence), and stay as they are.
+        """
         while self._spares:
             old = segment_name(self._spares[0])
-            fits = self._disk.open(old).size() == self._segment_bytes
+            linked = self._disk.is_linked(old)
+            fits = self._disk.open(old).size() == self._segment_bytes and not linked
             if fits:
                 self._disk.rename(old, name)
             else:

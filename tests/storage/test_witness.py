@@ -5,10 +5,13 @@ from pathlib import Path
 import pytest
 
 from paxos.ids import GroupId, Incarnation, NodeId
+from storage.disk.direct import BLOCK_BYTES
+from storage.disk.files import RealDisk
 from storage.disk.memory import MemoryDisk
 from storage.errors import DirectoryRefused
 from storage.evidence import evidence_name, keep_evidence
 from storage.format import segment_name
+from storage.log.segments import SegmentFiles
 from storage.unsafe_recovery import UNSAFE_NAME, give_order, take_order
 from storage.witness import WITNESS_NAME, read_witness, write_witness
 
@@ -77,3 +80,17 @@ def test_evidence_outlives_what_the_log_lets_go_and_costs_no_copy(tmp_path: Path
     (tmp_path / segment_name(3)).write_text("later")
     keep_evidence(tmp_path, GroupId(3))
     assert not (folder / segment_name(3)).exists(), "what came first is kept"
+
+
+def test_evidence_is_not_written_over_when_the_log_uses_a_file_again(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
+    for number in (1, 2):
+        disk.create(segment_name(number)).pwritev([b"old" + bytes(BLOCK_BYTES - 3)], 0)
+    folder = tmp_path / keep_evidence(tmp_path, GroupId(3))
+    files = SegmentFiles(disk, BLOCK_BYTES, 2)
+    files.retire(range(1, 2))
+    files.prepare(3)
+    files.file(3).pwritev([b"new"], 0)
+    assert (folder / segment_name(1)).read_bytes()[:3] == b"old"
+    assert segment_name(1) not in disk.names(), "its place is not taken for ever"
+    disk.close()
