@@ -158,6 +158,8 @@ class UnsafeOrder:
 
     def tick(self, now: Now, replicas: Mapping[GroupId, Replica], step: Step) -> None:
         """Carry the order out, once, after UNSAFE_AFTER_NS."""
+        # Once others have the group as well, they may have what is damaged here.
+        self._alone = [one for one in self._alone if one.members == (one.me,)]
         for alone in self._alone:
             self._go_on(now, alone, step)
         if not self._groups:
