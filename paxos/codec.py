@@ -146,7 +146,7 @@ def _encode_learned(m: Learned, out: list[Buffer]) -> int:
 
 
 def _encode_steal_abort(m: StealAbort, out: list[Buffer]) -> int:
-    reason = m.reason.encode()[:REASON_BYTES_MAX]
+    reason = m.reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore").encode()
     out.append(_STEAL_ABORT.pack(m.group, m.lease_ver, len(reason)) + reason)
     return _STEAL_ABORT.size + len(reason)
 

@@ -12,17 +12,19 @@ from storage.disk.files import Disk, read_around, write_all
 from storage.errors import DirectoryRefused
 
 UNSAFE_NAME: Final = "unsafe-recover"
+_TEMPORARY_NAME: Final = "unsafe-recover.tmp"
 _TITLE: Final = "evenkeel unsafe-recover 1\n"
 _BYTES_MAX: Final = 64 * 1024
 
 
 def give_order(disk: Disk, groups: Collection[GroupId]) -> None:
-    if UNSAFE_NAME in disk.names():
-        disk.remove(UNSAFE_NAME)
-    file = disk.create(UNSAFE_NAME)
+    if _TEMPORARY_NAME in disk.names():
+        disk.remove(_TEMPORARY_NAME)
+    file = disk.create(_TEMPORARY_NAME)
     text = _TITLE + " ".join(map(str, sorted(groups))) + "\n"
     write_all(file, [text.encode()], 0)
     file.fdatasync()
+    disk.rename(_TEMPORARY_NAME, UNSAFE_NAME)
     disk.sync_directory()
 
 

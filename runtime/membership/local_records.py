@@ -43,7 +43,7 @@ class LocalRecords:
         self._written = read_witness(disk)
         self._lives = read_lives(disk)
         self.admission: Admission | None = None
-        self._admission_noted = self._full = False
+        self._admission_noted = self._admission_wanted = self._full = False
 
     def admission_is_durable(self) -> bool:
         """Whether the admission of this incarnation is durable; called while this node takes part.
@@ -54,21 +54,22 @@ class LocalRecords:
         admission = self.admission
         if admission is None or self._admission_noted:
             return True
+        self._admission_wanted = True
         if not self._busy and not self._full:
             lives = self._lives.started(admission.incarnation, admission.incarnation)
             self._write(partial(write_lives, self._disk, lives), partial(self._admitted, lives))
         return False
 
     def _admitted(self, lives: Lives) -> None:
-        self._lives, self._admission_noted = lives, True
+        self._lives, self._admission_noted, self._admission_wanted = lives, True, False
 
     def tick(self) -> None:
         """Write what was witnessed; called once a second. So after a failure of all nodes, about a
         second of a peer's log may not be witnessed."""
         self._full = False
         admission = self.admission
-        if admission is None or self._busy:
-            return
+        if admission is None or self._busy or self._admission_wanted:
+            return  # what is small and needed comes first: the disk may be nearly full
         seen = admission.witnessed
         if seen != self._written:
             self._write(partial(write_witness, self._disk, seen), partial(self._noted, seen))

@@ -584,12 +584,8 @@ def test_a_group_forgets_the_protocols_that_nobody_offers_any_more() -> None:
     group.add(member)
     for number in range(100):
         offers = (Protocol(f"p{number}", b""),)
-        group.change(
-            member,
-            JoinGroup(
-                group=GROUP, session_timeout_ms=1, protocol_type="consumer", protocols=offers
-            ),
-        )
+        join = JoinGroup(group=GROUP, session_timeout_ms=1, protocol_type="c", protocols=offers)
+        group.change(member, join)
     assert dict(group.offered) == {"p99": 1}
     group.discard(member)
     assert not group.offered

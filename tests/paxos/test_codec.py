@@ -173,6 +173,14 @@ def test_a_config_names_distinct_members_within_the_limit(bad: tuple[int, ...]) 
         config(Config(tuple(NodeId(node) for node in bad)))
 
 
+def test_a_long_reason_is_cut_between_two_characters() -> None:
+    abort = StealAbort(GroupId(1), Slot(1), "\N{SNOWMAN}" * 200)
+    (back,) = codec.decode_all(memoryview(encoded(abort)))
+    assert isinstance(back, StealAbort)
+    assert 60 < len(back.reason) < 200
+    assert set(back.reason) == {"\N{SNOWMAN}"}
+
+
 def test_a_batch_is_not_copied() -> None:
     """The frame refers to its buffers as they are; a decoded batch is a view of the frame."""
     payload = b"x" * 1000

@@ -7,7 +7,7 @@ import pytest
 from paxos.ids import GroupId, Incarnation, NodeId
 from storage.disk.direct import BLOCK_BYTES
 from storage.disk.files import RealDisk
-from storage.disk.memory import MemoryDisk
+from storage.disk.memory import MemoryDisk, PowerCut
 from storage.errors import DirectoryRefused
 from storage.evidence import evidence_name, keep_evidence
 from storage.format import segment_name
@@ -94,3 +94,16 @@ def test_evidence_is_not_written_over_when_the_log_uses_a_file_again(tmp_path: P
     assert (folder / segment_name(1)).read_bytes()[:3] == b"old"
     assert segment_name(1) not in disk.names(), "its place is not taken for ever"
     disk.close()
+
+
+@pytest.mark.parametrize("operation", ["fdatasync", "rename"])
+def test_an_order_that_was_cut_off_is_no_order(operation: str) -> None:
+    """Half of one would keep the node from starting."""
+    disk = MemoryDisk()
+    disk.stop(operation)
+    with pytest.raises(PowerCut):
+        give_order(disk, [GroupId(7)])
+    disk.crash(lambda: True)
+    assert take_order(disk) == frozenset()
+    give_order(disk, [GroupId(7)])
+    assert take_order(disk) == {7}
