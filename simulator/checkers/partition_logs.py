@@ -121,14 +121,17 @@ class _Epochs:
         self._lease = Lease()
         self._slots: list[int] = []
 
-    def applied(self, slot: Slot, control: Control) -> None:
+    def applied(self, slot: Slot, control: Control) -> bool:
+        """Returns whether the mastership is another one now."""
         epoch = self._lease.epoch
         if isinstance(control, BeMaster):
             self._lease.apply_be_master(slot, control, _NO_TIME, 0)
         elif isinstance(control, Steal):
             self._lease.apply_steal(slot, control, _NO_TIME, 0)
-        if self._lease.epoch != epoch:
+        changed = self._lease.epoch != epoch
+        if changed:
             self._slots.append(slot)
+        return changed
 
     def at(self, slot: Slot) -> int:
         return bisect_left(self._slots, slot)
@@ -152,7 +155,8 @@ class PartitionLogs:
         self._silent: dict[int, Slot] = {}
         """Clients that ask for no answers, and the last slot of their partition when they began."""
         self._no_ops: dict[GroupId, Slot] = {}
-        """The last slot that a new master filled because it found nothing there."""
+        """The last slot that a new master filled because it found nothing there, or in which a node
+        became master that was not handed the group."""
         self.logs: dict[int, Log] = {}
         """By number of the partition in its topic."""
         self.acknowledged = self.duplicates = self.refused = self.stale = self.fetches = 0
@@ -168,7 +172,8 @@ class PartitionLogs:
     def silent(self, sent: Sent) -> None:
         """The client of this batch, which is sent next, asks for no answers. What was in flight
         with a master that is lost may be missing before what came later: the next master keeps a
-        vote that it finds, and fills a slot before it with a no-op if nobody remembers a vote."""
+        vote that it finds, and fills a slot before it with a no-op if nobody remembers a vote. Or
+        it puts entries of its own there, and a later master finds a vote beyond them."""
         if sent.client not in self._silent:
             log = self.logs.get(sent.partition)
             self._silent[sent.client] = SLOT_ZERO if log is None else log.slot
@@ -283,7 +288,8 @@ class PartitionLogs:
 
     def lease_entry(self, group: GroupId, slot: Slot, control: Control) -> None:
         """A node has applied a lease entry, perhaps not as the first."""
-        self._epochs[group].applied(slot, control)
+        if self._epochs[group].applied(slot, control) and isinstance(control, BeMaster):
+            self.no_op(group, slot)
 
     def _trim(self, body: memoryview, result: bytes) -> None:
         uid, _ = parse_delete_records(body)

@@ -133,6 +133,21 @@ def test_without_answers_only_a_lost_master_leaves_a_gap(story: Story) -> None:
     assert story.logs.lost_silently == 1
 
 
+def test_without_answers_a_master_that_was_not_handed_the_group_leaves_a_gap(story: Story) -> None:
+    """A later master finds a vote beyond what it wrote (whole nodes, 181)."""
+    for node, slot in ((1, 1), (2, 3)):
+        if slot == 3:
+            with noticed("nonmonotonic-send"):
+                story.append(3, 1)
+        lease = BeMaster(NodeId(node), Incarnation(1), Slot(slot // 2), 10**18)
+        story.logs.lease_entry(GROUP, Slot(slot), lease)
+        if slot == 1:
+            story.logs.silent(Sent(CLIENT, 0, 1, 1))
+            story.append(1, 0)
+    story.append(3, 1)
+    assert story.logs.lost_silently == 1
+
+
 def test_who_asks_for_answers_misses_nothing_because_of_a_no_op(story: Story) -> None:
     story.append(1, 0)
     story.logs.no_op(GROUP, Slot(2))
