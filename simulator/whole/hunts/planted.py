@@ -10,6 +10,7 @@ from broker.transfer import driver
 from broker.transfer.driver import CatchingUp
 from paxos.changes import doubt, rejoin, witness
 from paxos.learner import Learner
+from paxos.state.core import Core
 from runtime.clients.clients import Clients
 from runtime.clients.gate import Gate
 from runtime.disk.log_server import LogServer
@@ -21,6 +22,7 @@ from runtime.shell import Shell
 from runtime.system.memory import ClientRoom
 from runtime.upkeep.damaged_batches import DamagedBatches
 from simulator.mutants.planting import Mutant, mutant
+from storage.identity import boot
 from storage.log.log_writes import LogWrites
 from storage.log.wal import Wal
 
@@ -196,5 +198,21 @@ PLANTED: Final[Mapping[str, Mutant]] = {
         "a group's state is asked only of those who were members by one's own log",
         (CatchingUp.candidates, "replica.others_to_ask()", "replica.others(replica.members)"),
         tests="tests/broker/transfer",
+    ),
+    "refused-until-the-clock-is-there": mutant(
+        "ADR 16",
+        "a life begins by the clock alone, although the peers know a later one of its node",
+        (boot, "max(old.incarnation, lives.above, first - 1)", "max(old.incarnation, first - 1)"),
+        tests="tests/storage/test_lives.py",
+    ),
+    "who-left-speaks": mutant(
+        "ADR 4",
+        "what members remember of a node counts after they have left the group",
+        (
+            Core.can_vote,
+            "is_quorum((*self.verified, self.me), self.members)",
+            "2 * len({*self.verified, self.me}) > len(self.members)",
+        ),
+        tests="tests/paxos/changes/test_rejoin.py",
     ),
 }
