@@ -221,9 +221,8 @@ class Node:
         )
         self._recover(recovered)
         self._keep(files)
-        blank = not recovered.groups
         self.engine.admission = self.local_records.admission = ask_peers(
-            config, identity, self.wal, self.registry, self.multi.replicas, disk, blank=blank
+            config, identity, self.wal, self.registry, self.multi.replicas, disk, recovered
         )
         self._wire()
 

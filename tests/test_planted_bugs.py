@@ -43,6 +43,7 @@ from runtime.clients.gate import Gate
 from runtime.engine import forwarding as forwarded
 from runtime.engine.submission import Submitting
 from runtime.membership.admission import Admission
+from runtime.membership.local_records import only_promised, untouched_in
 from runtime.peers.large_lane import LargeLane
 from runtime.shell import Shell
 from simulator.mutants.planting import Edit, Mutant, Where, plant
@@ -86,6 +87,24 @@ BUGS: Final = {
         "tests/runtime/membership/test_admission.py::"
         "test_who_has_only_just_started_is_not_enough_while_others_may_come",
         (Admission._is_known, "or self._has_waited", "or True"),
+    ),
+    "23.5: a promise is enough to find that an empty directory has forgotten": Row(
+        "tests/simulator/whole/test_young.py",
+        (untouched_in, "if not only_promised(found)", ""),
+    ),
+    "23.5: votes are nothing that an empty directory may have forgotten": Row(
+        "tests/runtime/membership/test_keeping_node.py"
+        "::test_whose_log_has_only_promises_knows_an_empty_directory",
+        (only_promised, "found.votes or ", ""),
+    ),
+    "23.5: a life that was not known is a past that is": Row(
+        "tests/runtime/membership/test_unknown_lives.py",
+        (Admission._judgement, "life.previous and self._is_unknown", "False and self._is_unknown"),
+    ),
+    "23.5: an empty directory makes a majority": Row(
+        "tests/runtime/membership/test_admission.py"
+        "::test_an_empty_directory_that_does_not_take_part_is_no_majority",
+        (Admission._missing_of, "known_by -= self._blank", "pass"),
     ),
     "23.5: a start that reached nobody is a directory's past": Row(
         f"{LIVES}test_an_old_copy_stays_an_old_copy_however_often_it_starts",

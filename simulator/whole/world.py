@@ -371,8 +371,12 @@ class World:
 
     def run(self) -> None:
         """Raises Violation where something is wrong."""
-        options, loop = self.options, self.loop
         self.begin()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """From wherever it is: faults until the heal, and what must be true then."""
+        options, loop = self.options, self.loop
         self._until(options.heal_at_ns)
         for strikes in self.strikes:
             strikes.heal()
