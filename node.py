@@ -428,6 +428,7 @@ class Node:
     def _dropped(self, group: GroupId, machine: GroupMachine) -> None:
         """Stop serving a group that this node no longer has; waiting clients retry elsewhere."""
         self.upkeep.dropped(group, machine)
+        self.handovers.dropped(group)
         self.broker.consumer_groups.forget(group)
         uids = list(machine.partitions)
         for uid in uids:

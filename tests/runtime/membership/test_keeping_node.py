@@ -202,3 +202,13 @@ def test_a_node_registers_only_a_life_that_its_disk_knows_to_be_admitted(tmp_pat
         me = node.multi.incarnation
         run_until(node, lambda: NodeId(1) in node.registry.nodes)
         assert dict(read_lives(node.disk).starts)[me] == me
+
+
+def test_no_handover_goes_on_in_a_group_that_was_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with one_node(tmp_path) as node:
+        ended: list[GroupId] = []
+        monkeypatch.setattr(node.handovers, "dropped", ended.append)
+        node.hosting.dropped(GroupId(1), node.machines[GroupId(1)])
+        assert ended == [GroupId(1)]
