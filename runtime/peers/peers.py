@@ -390,7 +390,7 @@ class Peers:
             return
         if len(self._ungreeted) >= UNGREETED_MAX:
             self._make_place(host)
-        incoming = Incoming(self, host, self._handler.boot_ns(), self._plane.boot_ns)
+        incoming = Incoming(self, host, self._handler.boot_ns(), self._plane.boot_ns, self._room)
         incoming.channel = Channel(
             self._plane,
             sock,
