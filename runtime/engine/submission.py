@@ -33,7 +33,7 @@ from runtime.engine import forwarding as forwarded
 from runtime.engine.ports import Links
 from runtime.membership.known_groups import KnownGroups
 from runtime.system.clock import Clock
-from runtime.system.journal import Journal
+from runtime.system.journal import Journal, LogLimit
 
 
 @attrs.define(eq=False)
@@ -71,6 +71,7 @@ class Submitting(KnownGroups):
         """Groups that have taken a command in this round: the next one is queued after it."""
         self.group_commit = GroupCommit(intake_config.group_commit_ns)
         self.forwards = forwarded.Forwards(multi.incarnation, journal)
+        self._refused_of: dict[NodeId, LogLimit] = {}
 
     # -- broker.ports.Groups ------------------------------------------------------------------
 
@@ -149,7 +150,7 @@ class Submitting(KnownGroups):
         refusal = None
         problem = forwarded.problem(group, command)
         if problem:
-            self._journal.warning("forwarded command refused", peer=sender, reason=problem)
+            self._log_refused(sender, problem)
             refusal = NotDone(FailureReason.NOT_MASTER)
         elif self._no_room(group, command):
             refusal = NotDone(FailureReason.OVERLOADED, self.multi.me)
@@ -167,6 +168,14 @@ class Submitting(KnownGroups):
             late=bool(flags & LATE),
         )
         self._busy.add(group)
+
+    def _log_refused(self, sender: NodeId, problem: str) -> None:
+        limit = self._refused_of.setdefault(sender, LogLimit())
+        count = limit.due(self.clock.boot_ns())
+        if count:
+            self._journal.warning(
+                "forwarded command refused", peer=sender, reason=problem, refused=count
+            )
 
     def _no_room(self, group: GroupId, command: Buffer) -> bool:
         """Whether a command is refused because disks are nearly full. Only the master refuses:
