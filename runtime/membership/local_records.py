@@ -26,7 +26,7 @@ from storage.errors import DiskFull, StorageError
 from storage.evidence import keep_evidence
 from storage.format import Place
 from storage.identity import Identity
-from storage.lives import Lives, read_lives, write_lives
+from storage.lives import NEVER_ADMITTED, Lives, read_lives, write_lives
 from storage.log.model import Recovered as RecoveredLog
 from storage.log.model import RecoveredGroup
 from storage.log.wal import Wal
@@ -137,7 +137,7 @@ def ask_peers(
             return [replicas[REGISTRY_GROUP].members]
         return [config.peers.keys()] if config.node.id in config.founders else []
 
-    return Admission(
+    admission = Admission(
         identity.node,
         identity.incarnation,
         INCARNATION_ZERO if blank else identity.previous,
@@ -146,6 +146,13 @@ def ask_peers(
         untouched=untouched_in(wal, recovered, founded),
         witnessed=read_witness(disk),
     )
+    if identity.previous == NEVER_ADMITTED and not all(
+        found.voting for found in recovered.groups.values()
+    ):
+        # Peers said that it was emptied. It noted that it does not vote, and lost power halfway.
+        # If its node never registered, nobody could tell it again.
+        admission.forgetful, admission.settled = True, False
+    return admission
 
 
 def untouched_in(

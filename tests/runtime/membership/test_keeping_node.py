@@ -71,6 +71,19 @@ def test_whose_log_has_only_promises_knows_an_empty_directory(tmp_path: Path, mo
         assert admission.judge(PEER, empty).judgement is judgement
 
 
+def test_a_directory_that_was_told_halfway_votes_in_no_group(tmp_path: Path) -> None:
+    """It was emptied, and its node had voted but not registered yet: no peer can tell it again."""
+    with one_node(tmp_path, peers=(1, 2)) as node:
+        write(node, VotingRecord(GroupId(1), False, BALLOT_ZERO))
+    with one_node(tmp_path, peers=(1, 2)) as node:
+        assert not node.engine.takes_part
+        run_until(node, lambda: node.engine.takes_part)
+        assert {one.group for one in node.multi.replicas.values()} >= {0, 2, 3}
+        assert not any(one.can_vote() for one in node.multi.replicas.values())
+    with one_node(tmp_path, peers=(1, 2)) as node:
+        assert not any(one.can_vote() for one in node.multi.replicas.values())
+
+
 def write(node: Node, *records: Record) -> None:
     for record in records:
         node.wal.stage(record)
