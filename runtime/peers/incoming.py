@@ -80,8 +80,7 @@ class Incoming:
         except PeerError as error:
             self.close(str(error))
         self._wait_if_over()
-        if self._rest is None:
-            self._hold_bytes(0)
+        self._let_go()
 
     def _greeted(self, kind: int, body: memoryview) -> None:
         if kind != Kind.HELLO:
@@ -123,8 +122,7 @@ class Incoming:
                 self._peers.on_messages(self.node, self._some(self._rest))
             except PeerError as error:
                 self.close(str(error))
-            if self._rest is None:
-                self._hold_bytes(0)
+            self._let_go()
             if self._is_over() and not self.channel.closed:
                 self._peers.hold(self)
                 return
@@ -135,6 +133,11 @@ class Incoming:
         self._room.end(self._held_bytes)
         self._room.begin(size)
         self._held_bytes = size
+
+    def _let_go(self) -> None:
+        """Of the frame, if all of its messages are handled."""
+        if self._rest is None:
+            self._hold_bytes(0)
 
     # -- its end ------------------------------------------------------------------------------
 
