@@ -11,7 +11,7 @@ from broker.requests.guard import gather, guarded
 from broker.requests.request import Request
 from coordinator import model
 from coordinator.model import ConsumerGroupId
-from coordinator.states import STATE_NAMES
+from coordinator.states import RECONCILING, STATE_NAMES
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.group_admin import (
@@ -27,7 +27,7 @@ from wire.messages.group_admin import (
     ListGroupsResponse,
 )
 
-_STATES: Final = {name.lower(): name for name in STATE_NAMES.values()}
+_STATES: Final = {name.lower(): name for name in (*STATE_NAMES.values(), RECONCILING)}
 
 
 def handle_describe(broker: Broker, request: Request) -> None:
