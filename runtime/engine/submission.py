@@ -81,7 +81,7 @@ class Submitting(KnownGroups):
         """Groups that have taken a command in this round: the next one is queued after it."""
         self.group_commit = GroupCommit(intake_config.group_commit_ns)
         self.forwards = forwarded.Forwards(multi.incarnation, journal)
-        self.read_index = ReadIndex(self._ask_master, self._applied_in)
+        self.read_index = ReadIndex(self._ask_master, self._readable_to)
         self.on_forwarded_in: Callable[[GroupId, int], None] = lambda _group, _size: None
         """Told of commands that other nodes forward: they are load of the group, too."""
 
@@ -144,6 +144,11 @@ class Submitting(KnownGroups):
             return False
         answer(read_index_answer(applied))
         return True
+
+    def _readable_to(self, group: GroupId) -> Slot | None:
+        """How far our copy of a group may be read; not at all while it may differ from others'."""
+        replica = self.multi.replicas.get(group)
+        return None if replica is None or replica.doubt else replica.learner.applied
 
     def _applied_in(self, group: GroupId) -> Slot | None:
         replica = self.multi.replicas.get(group)

@@ -63,6 +63,19 @@ def test_what_comes_while_a_question_is_under_way_gets_one_of_its_own(net: Net) 
     assert len(net.forwards) == 2
 
 
+def test_a_copy_that_may_differ_is_not_read(net: Net) -> None:
+    """ADR 39: it neither acts nor votes, and says nothing of what was chosen."""
+    net.elect(2)
+    net.settle()
+    net[1].replica.doubt = True
+    told = ask(net, 1)
+    net.advance(200)
+    assert told == []
+    net[1].replica.doubt = False
+    net.until(lambda: bool(told))
+    assert told == [True]
+
+
 def test_nobody_is_asked_for_ever(net: Net) -> None:
     net.elect(2)
     net.settle()
