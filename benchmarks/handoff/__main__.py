@@ -197,6 +197,7 @@ def _each_client(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any], 
             try:
                 seen = trio.run(ask)
             except (TargetError, StartError, WorkloadError) as error:
+                print(f"{what} was not measured: {error}", file=sys.stderr)
                 yield {}, [f"{what} was not measured: {error}"]
                 continue
             yield seen.summary(), [f"{what}: {one}" for one in seen.missed_bars()]

@@ -33,10 +33,10 @@ from cluster.spec import plan
 GROUPS: Final = 4
 PARTITIONS: Final = 8
 TOPIC, CONSUMERS = "moving", "moving"
-START_S: Final = 60.0
+START_S: Final = 120.0
 END_S: Final = 80.0
 """A program that has not ended so long after it was told to is hung."""
-MOVED_S: Final = 15.0
+MOVED_S: Final = 60.0
 AUDIT_S: Final = 60.0
 PAUSE_S: Final = 0.25
 TWICE_EVERY: Final = 5
@@ -131,7 +131,7 @@ async def watch(
     try:
         spec, _ = plan(data_dir, node_count=NODES, groups=GROUPS, fixed_ports=False)
         async with launch(spec, overrides=(*OVERRIDES, *overrides)) as launcher:
-            await launcher.start_all()
+            await launcher.start_all(START_S)
             cluster = Cluster(spec, launcher, 0)
             await cluster.until_even()
             create = partial(workload.create_topic, partitions=PARTITIONS, replication=NODES)
