@@ -41,7 +41,7 @@ def test_the_report_has_every_bug_and_no_other() -> None:
         ("log-read-on-the-loop", 0, "loop"),
         ("lane-forgets-a-refusal", 1, "overtaken"),
         ("unknown-called-refused", 0, "G1a"),
-        ("blames-by-the-boot-clock", 0, "blame"),
+        ("blames-by-the-boot-clock", 0, "hole"),
         ("hung-keeps-masters", 0, "I11"),
         ("doubt-ignored", 0, "fork"),
         ("word-that-stays", 0, "numbers"),
