@@ -39,7 +39,6 @@ def test_the_report_has_every_bug_and_no_other() -> None:
         ("unfinished-uncounted", 0, "account"),
         ("masters-told-once-a-second", 0, "unready"),
         ("log-read-on-the-loop", 0, "loop"),
-        ("lane-forgets-a-refusal", 1, "overtaken"),
         ("unknown-called-refused", 0, "G1a"),
         ("blames-by-the-boot-clock", 0, "hole"),
         ("hung-keeps-masters", 0, "I11"),
