@@ -33,13 +33,19 @@ from cluster.launcher import Launcher, launch
 from cluster.spec import plan
 from tests.compat.group_member import MEMBERS
 
-GO: Final = Path(__file__).parent / "go"
+HERE: Final = Path(__file__).parent
 GO_MEMBERS: Final[Mapping[str, str]] = {
     "kafka-go": "group_kafkago",
     "franz-go": "group_franz",
     "sarama": "group_sarama",
 }
-CLIENTS: Final = (*MEMBERS, *GO_MEMBERS)
+KAFKAJS: Final = "kafkajs"
+JAVA_MEMBERS: Final[Mapping[str, str]] = {"java": "classic", "java-consumer": "consumer"}
+JARS: Final = (
+    "org/apache/kafka/kafka-clients/4.3.1/kafka-clients-4.3.1.jar",
+    "org/slf4j/slf4j-api/1.7.36/slf4j-api-1.7.36.jar",
+)
+CLIENTS: Final = (*MEMBERS, *GO_MEMBERS, KAFKAJS, *JAVA_MEMBERS)
 NODES: Final = 3
 GROUPS: Final = 6
 PARTITIONS: Final = 3
@@ -61,27 +67,54 @@ class Missing(Exception):
 
 
 def command_of(client: str, build_dir: Path, *, offline: bool = False) -> Sequence[str]:
-    """How to start a member; of Go's, the program is built first.
+    """How to start a member; programs in other languages are built first.
 
     Raises:
-        Missing: there is no Go, or its modules cannot be had.
+        Missing: the language, or a library, is not here.
     """
     if client in MEMBERS:
         return sys.executable, "-m", "tests.compat.group_member", client
-    if shutil.which("go") is None:
-        raise Missing("there is no Go here")
-    program = build_dir / client
+    if client in GO_MEMBERS:
+        return _go(client, build_dir / client, offline=offline)
+    if client == KAFKAJS:
+        return _kafkajs(build_dir / client, offline=offline)
+    return _java(JAVA_MEMBERS[client])
+
+
+def _go(client: str, program: Path, *, offline: bool) -> Sequence[str]:
     fetch = {"GOPROXY": "off"} if offline else {}
+    build = ("go", "build", "-o", str(program), ".")
+    _build(build, HERE / "go" / GO_MEMBERS[client], fetch)
+    return (str(program),)
+
+
+def _kafkajs(folder: Path, *, offline: bool) -> Sequence[str]:
+    shutil.copytree(HERE / "javascript" / "group_kafkajs", folder)
+    install = ("npm", "ci", "--no-audit", "--no-fund", *(["--offline"] if offline else []))
+    _build(install, folder, {})
+    return "node", str(folder / "main.js")
+
+
+def _java(protocol: str) -> Sequence[str]:
+    if shutil.which("java") is None:
+        raise Missing("there is no java here")
+    repository = Path.home() / ".m2" / "repository"
+    jars = [repository / jar for jar in JARS]
+    for jar in jars:
+        if not jar.exists():
+            raise Missing(f"{jar.name} is not in Maven's repository (mvn dependency:get)")
+    path = os.pathsep.join(map(str, jars))
+    return "java", "-cp", path, str(HERE / "java" / "group_member" / "GroupMember.java"), protocol
+
+
+def _build(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+    if shutil.which(command[0]) is None:
+        raise Missing(f"there is no {command[0]} here")
     built = subprocess.run(
-        ["go", "build", "-o", str(program), "."],
-        cwd=GO / GO_MEMBERS[client],
-        env={**os.environ, **fetch},
-        capture_output=True,
-        text=True,
+        command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True
     )
     if built.returncode:
-        raise Missing(f"its modules are not here: {built.stderr.strip()[:200]}")
-    return (str(program),)
+        raise Missing(f"its libraries are not here: {built.stderr.strip()[:200]}")
 
 
 class Member:
