@@ -132,15 +132,15 @@ def _coordinators(broker: Broker) -> Iterable[Metric]:
 
 def _forwarding(forwarding: RequestForwarding) -> Iterable[Metric]:
     told = forwarding.statistics
-    counters = {
-        "forwarded": ("To the nodes where coordinators have moved.", told.forwarded),
-        "returned": ("Of those, refused there: not the coordinator either.", told.returned),
-        "unanswered": ("Of those, without an answer.", told.unanswered),
-        "received": ("From nodes whose coordinators have moved here.", told.received),
-        "refused": ("Of those, too many, too late, or not understood.", told.refused),
-    }
-    for name, (text, value) in counters.items():
-        yield CounterMetricFamily(f"evenkeel_group_requests_{name}", text, value=value)
+    text = "To the nodes where coordinators have moved."
+    yield _counter("evenkeel_group_requests_forwarded", text, told.forwarded)
+    text = "Of those, refused there: not the coordinator either."
+    yield _counter("evenkeel_group_requests_returned", text, told.returned)
+    yield _counter("evenkeel_group_requests_unanswered", "Without an answer.", told.unanswered)
+    text = "From nodes whose coordinators have moved here."
+    yield _counter("evenkeel_group_requests_received", text, told.received)
+    text = "Of those, too many, too late, or not understood."
+    yield _counter("evenkeel_group_requests_refused", text, told.refused)
     under_way = GaugeMetricFamily(
         "evenkeel_group_requests_under_way", "Without an answer yet.", labels=["from"]
     )
@@ -151,3 +151,7 @@ def _forwarding(forwarding: RequestForwarding) -> Iterable[Metric]:
 
 def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(name, text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)

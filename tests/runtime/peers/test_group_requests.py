@@ -2,11 +2,15 @@
 
 from typing import Any
 
+import pytest
+
 from broker.groups.forwarded_requests import Verdict
+from paxos.codec import PeerError
 from paxos.entry import Buffer
 from paxos.ids import GroupId, NodeId
 from paxos.timing import LARGE_ENTRY_BYTES
 from runtime.peers import peers as module
+from runtime.peers.frames import Kind
 from tests.runtime.links import World, world
 
 __all__ = ["world"]
@@ -115,3 +119,12 @@ def test_the_loss_of_either_direction_is_told(world: World) -> None:
     world.settle()
     assert here.losses == [TWO]
     assert there.losses == [ONE]
+
+
+@pytest.mark.parametrize(("kind", "size"), [(Kind.GROUP_REQUEST, 23), (Kind.GROUP_ANSWER, 8)])
+def test_a_frame_that_is_cut_short_costs_the_link(world: World, kind: Kind, size: int) -> None:
+    there = asking(world, 2)
+    with pytest.raises(PeerError):
+        world[2].peers.on_frame(ONE, kind, memoryview(bytes(size)), True)
+    world[2].peers.on_frame(ONE, kind, memoryview(bytes(size + 1)), True)
+    assert len(there.requests) + len(there.answers) == 1
