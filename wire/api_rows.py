@@ -141,7 +141,7 @@ ROWS: Final = (
         "0",
         0,
     ),
-    Row(55, metadata.DescribeQuorumRequest, metadata.DescribeQuorumResponse, "0-1", 0),
+    Row(55, metadata.DescribeQuorumRequest, metadata.DescribeQuorumResponse, "0-2", 0),
     Row(60, metadata.DescribeClusterRequest, metadata.DescribeClusterResponse, "0-2", 0),
     Row(61, producer_ids.DescribeProducersRequest, producer_ids.DescribeProducersResponse, "0", 0),
     Row(64, metadata.UnregisterBrokerRequest, metadata.UnregisterBrokerResponse, "0", 0),

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
+    AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
@@ -55,9 +56,20 @@ def test_administration_of_what_is_not_there(cluster: SharedCluster) -> None:
         AclOperation.ANY,
         AclPermissionType.ANY,
     )
-    error = refusal_of(lambda: admin.describe_acls(everything, request_timeout=PATIENT_S).result())
+    acl = AclBinding(
+        ResourceType.TOPIC,
+        "t",
+        ResourcePatternType.LITERAL,
+        "User:me",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+    error = refusal_of(lambda: admin.create_acls([acl])[acl].result())
     assert error.code() == KafkaError.SECURITY_DISABLED
     assert "No Authorizer" in error.str()
+    # librdkafka shows the same error of a listing as an empty one
+    assert admin.describe_acls(everything, request_timeout=PATIENT_S).result() == []
     assert admin.describe_user_scram_credentials(request_timeout=PATIENT_S).result() == {}
 
 

@@ -90,6 +90,8 @@ def _values(name: str, spec: Spec, version: int) -> st.SearchStrategy[Any]:
         case Kind.INT8 | Kind.INT16 | Kind.INT32 | Kind.INT64:
             half = 1 << (INTEGER_BITS[spec.kind] - 1)
             return st.integers(-half, half - 1)
+        case Kind.UINT16:
+            return st.integers(0, (1 << 16) - 1)
         case Kind.FLOAT64:
             return st.floats(allow_nan=False)
         case Kind.UUID:

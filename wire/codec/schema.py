@@ -40,6 +40,7 @@ class Kind(Enum):
     BOOL = "?"
     INT8 = "b"
     INT16 = "h"
+    UINT16 = "H"
     INT32 = "i"
     INT64 = "q"
     FLOAT64 = "d"
@@ -52,7 +53,16 @@ class Kind(Enum):
 
 
 FIXED_KINDS: Final = frozenset(
-    {Kind.BOOL, Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.FLOAT64, Kind.UUID}
+    {
+        Kind.BOOL,
+        Kind.INT8,
+        Kind.INT16,
+        Kind.UINT16,
+        Kind.INT32,
+        Kind.INT64,
+        Kind.FLOAT64,
+        Kind.UUID,
+    }
 )
 
 
@@ -145,6 +155,10 @@ def int8(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> i
 
 def int16(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> int:
     return cast(int, _declare(Kind.INT16, versions, default, tag=tag))
+
+
+def uint16(versions: str = "0+") -> int:
+    return cast(int, _declare(Kind.UINT16, versions, 0))
 
 
 def int32(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> int:

@@ -15,6 +15,7 @@ from wire.codec.schema import (
     int64,
     optional_struct,
     string,
+    uint16,
     uuid,
 )
 
@@ -192,6 +193,7 @@ class DescribeQuorumRequest:
 @attrs.define
 class QuorumReplica:
     replica_id: int = int32()
+    replica_directory_id: bytes = uuid("2+")
     log_end_offset: int = int64()
     last_fetch_timestamp: int = int64("1+", default=-1)
     last_caught_up_timestamp: int = int64("1+", default=-1)
@@ -201,6 +203,7 @@ class QuorumReplica:
 class DescribedQuorumPartition:
     partition_index: int = int32()
     error_code: int = int16()
+    error_message: str | None = string("2+", nullable="2+")
     leader_id: int = int32()
     leader_epoch: int = int32()
     high_watermark: int = int64()
@@ -215,6 +218,21 @@ class DescribedQuorumTopic:
 
 
 @attrs.define
+class QuorumListener:
+    name: str = string("2+")
+    host: str = string("2+")
+    port: int = uint16("2+")
+
+
+@attrs.define
+class QuorumNode:
+    node_id: int = int32("2+")
+    listeners: list[QuorumListener] = array(QuorumListener, "2+")
+
+
+@attrs.define
 class DescribeQuorumResponse:
     error_code: int = int16()
+    error_message: str | None = string("2+", nullable="2+")
     topics: list[DescribedQuorumTopic] = array(DescribedQuorumTopic)
+    nodes: list[QuorumNode] = array(QuorumNode, "2+")

@@ -18,11 +18,15 @@ from wire.messages.metadata import (
     DescribedQuorumTopic,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
+    QuorumListener,
+    QuorumNode,
     QuorumReplica,
 )
 
+PROTOCOL: Final = "PLAINTEXT"
 METADATA_TOPIC: Final = "__cluster_metadata"
-PARTITIONS_MAX: Final = 1_000
+PARTITIONS_MAX: Final = 10
+"""In one request; clients ask for one."""
 
 
 def handle(broker: Broker, request: Request) -> None:
@@ -38,13 +42,23 @@ def handle(broker: Broker, request: Request) -> None:
         )
         for topic in message.topics
     ]
-    response = DescribeQuorumResponse(topics=topics)
+    nodes = [
+        QuorumNode(node.node, [QuorumListener(PROTOCOL, node.kafka.host, node.kafka.port)])
+        for node in broker.registry.nodes.values()
+    ]
+    response = DescribeQuorumResponse(topics=topics, nodes=nodes)
     request.reply.complete(encode_response(request.header, response))
 
 
 def _described(broker: Broker, topic: str, index: int) -> DescribedQuorumPartition:
     if topic != METADATA_TOPIC or index != 0:
-        return DescribedQuorumPartition(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1)
+        return DescribedQuorumPartition(
+            index,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            leader_id=-1,
+            leader_epoch=-1,
+            high_watermark=-1,
+        )
     leader, applied = broker.leaders.of(REGISTRY_GROUP), broker.registry.applied
     members = broker.groups.members(REGISTRY_GROUP)
     others = broker.registry.nodes.keys() - set(members)
@@ -59,4 +73,4 @@ def _described(broker: Broker, topic: str, index: int) -> DescribedQuorumPartiti
 
 
 def _replica(broker: Broker, node: int, applied: int) -> QuorumReplica:
-    return QuorumReplica(node, applied if node == broker.me else -1)
+    return QuorumReplica(node, log_end_offset=applied if node == broker.me else -1)

@@ -152,7 +152,8 @@ def test_the_registry_stands_for_kafkas_quorum() -> None:
             metadata.QuorumTopic("other", [metadata.QuorumPartition(0)]),
         ]
     )
-    answer = world.ask(1, asked, 1)
+    answer = world.ask(1, asked, 2)
+    assert [one.node_id for one in answer.nodes] == [1, 2, 3, 4]
     [ours], [other] = (topic.partitions for topic in answer.topics)
     assert other.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (ours.error_code, ours.leader_id) == (ErrorCode.NONE, 1)
