@@ -41,6 +41,7 @@ from balancer.registry.records import (
     NODES,
     PLACEMENT,
     REPLICA_SETS,
+    REPLICAS,
     TOKEN,
     TOPIC_4,
     TOPIC_ID,
@@ -271,6 +272,8 @@ class PinGroup:
 
     group: GroupId
     node: NodeId | None
+    order: tuple[NodeId, ...] = ()
+    """In which clients are to be told its replicas, `node` first; empty: nobody asked for one."""
 
 
 @attrs.frozen
@@ -514,7 +517,6 @@ _KINDS: Final[Mapping[int, tuple[type[Any], Field[Any]]]] = {
     11: (DrainNode, record(DrainNode, I32, FLAG)),
     12: (AllocateProducerIds, record(AllocateProducerIds, I32, I32)),
     13: (SetPolicy, record(SetPolicy, _VERSION_OR_NONE, POLICY)),
-    14: (PinGroup, record(PinGroup, U32, optional(I32))),
     15: (AdoptPlan, record(AdoptPlan, I64, PLACEMENT, FLAG, PLAN_RECORD)),
     16: (PublishWeights, record(PublishWeights, WEIGHTS)),
     17: (CancelSteal, record(CancelSteal, I64)),
@@ -529,6 +531,7 @@ _KINDS: Final[Mapping[int, tuple[type[Any], Field[Any]]]] = {
     ),
     26: (NoteMembers, record(NoteMembers, U32, I64, NODES)),
     30: (DeleteTopic, record(DeleteTopic, optional(STRING), optional(TOPIC_ID), EPOCHS)),
+    33: (PinGroup, record(PinGroup, U32, optional(I32), REPLICAS)),
 }
 _OLDER: Final[Mapping[type[Any], Extended[Any]]] = {
     FoundCluster: Extended(
@@ -541,6 +544,7 @@ _OLDER: Final[Mapping[type[Any], Extended[Any]]] = {
         opening(DeleteTopic, optional(STRING), optional(TOPIC_ID)),
         lambda one: not one.epochs,
     ),
+    PinGroup: Extended(14, opening(PinGroup, U32, optional(I32)), lambda one: not one.order),
 }
 _DECISION: Final[Field[Command]] = union(FORMAT_VERSION, _KINDS, _OLDER)
 _DECIDED: Final = (Decided, record(Decided, I64, _DECISION))

@@ -22,6 +22,7 @@ from broker.handlers.cluster.authorized_operations import (
 )
 from broker.handlers.topics.configs import replicas_of
 from broker.handlers.topics.known_names import may_deny
+from broker.handlers.topics.places import in_order
 from broker.handlers.topics.registry_changes import once_everywhere
 from broker.registry_calls import Answer, change_registry
 from broker.requests.context import Broker
@@ -318,5 +319,4 @@ def _replicas(broker: Broker, group: GroupId) -> list[NodeId]:
     ideal master first."""
     registry = broker.registry
     there = {*broker.groups.members(group), *registry.replica_set(group)} & registry.nodes.keys()
-    ideal = registry.placement.get(group)
-    return sorted(there, key=lambda one: (one != ideal, one))
+    return in_order(broker, group, there)
