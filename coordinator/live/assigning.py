@@ -253,6 +253,8 @@ class Assigning:
             member = group.members[member.member_id]
         if former is not None:
             self._forget_timers(group, former)
+        if member.classic is None:
+            self._tenure.timers.cancel(_session_key(group, member)._replace(kind=TimerKind.REJOIN))
         self.refresh(group, member)
         self._watch_revocation(group, member)
         return member

@@ -279,6 +279,26 @@ def test_a_classic_member_that_does_not_do_the_next_thing_is_removed(step: str) 
     assert two.numbers == [0, 1, 2, 3]
 
 
+def test_a_member_that_changes_its_protocol_under_its_id_has_nothing_to_do_next() -> None:
+    """It was told to join again, and does so by the new protocol."""
+    world = world_of()
+    one = Classic(world, "one", "cooperative", rebalance_ms=5_000)
+    classic_group(world, one)
+    two = Consumer(world, "two")
+    two.beat()
+    one.step()
+    assert one.errors[-1] == ErrorCode.REBALANCE_IN_PROGRESS
+    new = Consumer(world, one.member_id)
+    one.stop()
+    for _ in range(10):
+        new.beat()
+        two.beat()
+        world.pass_time(BEAT_MS)
+    assert (new.error, two.error) == (ErrorCode.NONE, ErrorCode.NONE)
+    assert everything(new, two) == [0, 1, 2, 3]
+    assert len(new.numbers) == 2
+
+
 def test_static_members_change_protocol_in_their_place() -> None:
     """The same instance returns with the other protocol, both ways: same partitions, no rejoin for
     the others, the former process is fenced, and the group changes its kind."""
