@@ -102,6 +102,13 @@ def _of_groups(config: CoordinatorConfig) -> Iterator[_Row]:
         False,
     )
     yield _Row(
+        "group.consumer.migration.policy",
+        "bidirectional",
+        ConfigType.STRING,
+        "Classic and new members may be in one group, which changes its kind in both directions.",
+        False,
+    )
+    yield _Row(
         "group.consumer.session.timeout.ms",
         str(config.consumer_session_timeout_ms),
         integer,
