@@ -275,6 +275,7 @@ class Engine(Submitting):
             parked, self._parked_steals = self._parked_steals, []
             self._retry_steals(now, parked)
         self.forwards.time_out(now)
+        self.read_index.tick(now)
         self.log_server.tick()
         self._watch_masters(now)
 
@@ -295,6 +296,8 @@ class Engine(Submitting):
                 self._write()
                 self._apply(step.applied)
             self._conclude(step)
+        if self.read_index:
+            self.read_index.look(self.clock.now())
         self.links.flush()  # first: the way to the followers' disks is longer than to our own
         self._write()
 
@@ -424,10 +427,6 @@ class Engine(Submitting):
         self.intakes[group].forget_proposed(now)
         if self.hooks is not None:
             self.hooks.groups_applied(now, {group})
-
-    def _applied_in(self, group: GroupId) -> Slot | None:
-        replica = self.multi.replicas.get(group)
-        return None if replica is None else replica.learner.applied
 
     # -- damage and amnesia -------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from broker.producers.producer_connections import ProducerConnections
 from broker.proposals.commands import trims
 from broker.proposals.group_commit import GroupCommit
 from broker.proposals.intake import (
+    ASKS,
     FIRST,
     HANDING,
     LATE,
@@ -26,11 +27,13 @@ from broker.proposals.intake import (
     Pending,
 )
 from paxos.entry import Buffer
-from paxos.ids import REGISTRY_GROUP, GroupId, NodeId, Now
+from paxos.ids import REGISTRY_GROUP, GroupId, NodeId, Now, Slot
 from paxos.multigroup import MultiGroup
 from runtime.disk.disk_pressure import DiskPressure
 from runtime.engine import forwarding as forwarded
 from runtime.engine.ports import Links
+from runtime.engine.read_index import ReadIndex
+from runtime.engine.read_index import answer as read_index_answer
 from runtime.membership.known_groups import KnownGroups
 from runtime.system.clock import Clock
 from runtime.system.journal import Journal
@@ -42,6 +45,8 @@ class EngineStatistics:
     proposals: int = 0
     commands: int = 0
     forwarded_out: int = 0
+    forwarded_unaware: int = 0
+    """Those of them whose client did not know that the group had moved (ADR 50)."""
     forwarded_in: int = 0
     applied: int = 0
     batches: int = 0
@@ -71,6 +76,9 @@ class Submitting(KnownGroups):
         """Groups that have taken a command in this round: the next one is queued after it."""
         self.group_commit = GroupCommit(intake_config.group_commit_ns)
         self.forwards = forwarded.Forwards(multi.incarnation, journal)
+        self.read_index = ReadIndex(self._ask_master, self._applied_in)
+        self.on_forwarded_in: Callable[[GroupId, int], None] = lambda _group, _size: None
+        """Told of commands that other nodes forward: they are load of the group, too."""
 
     # -- broker.ports.Groups ------------------------------------------------------------------
 
@@ -98,6 +106,37 @@ class Submitting(KnownGroups):
             intake.enqueue(pending)
             self.statistics.commands += 1
         return intake.backlogged
+
+    def moved_ns(self, group: GroupId) -> int:
+        intake = self.intakes.get(group)
+        return 0 if intake is None else intake.successor.moved_ns(self.clock.now())
+
+    def ask_index(self, group: GroupId, told: Callable[[bool], None]) -> None:
+        self.read_index.ask(self.clock.now(), group, told)
+
+    def _ask_master(self, now: Now, group: GroupId, pending: Pending) -> bool:
+        """Send a question of ours to whoever is master now; we may be it again."""
+        master = self.master(group)
+        if master == self.multi.me:
+            return self._answer_reader(group, pending.done)
+        if master is None or self.links is None:
+            return False
+        return self._forward(now, group, master, pending, ASKS)
+
+    def _answer_reader(self, group: GroupId, answer: Callable[[Outcome], None]) -> bool:
+        """Say how far we have applied the group, if we are its master (R14)."""
+        replica = self.multi.replicas.get(group)
+        if replica is None:
+            return False
+        applied = replica.learner.applied
+        if not replica.ready() or not replica.acting(self.clock.now()):
+            return False
+        answer(read_index_answer(applied))
+        return True
+
+    def _applied_in(self, group: GroupId) -> Slot | None:
+        replica = self.multi.replicas.get(group)
+        return None if replica is None else replica.learner.applied
 
     def room(self, group: GroupId) -> int:
         """How many more bytes the paused clients of a group may send."""
@@ -143,7 +182,9 @@ class Submitting(KnownGroups):
             self.links.answer_forward(sender, number, outcome)
 
         intake = self.intakes.get(group)
-        if intake is None:
+        if flags & ASKS and self._answer_reader(group, answer):
+            return
+        if intake is None or flags & ASKS:
             answer(NotDone(FailureReason.NOT_MASTER, self.master(group)))
             return
         refusal = None
@@ -155,6 +196,7 @@ class Submitting(KnownGroups):
             refusal = NotDone(FailureReason.OVERLOADED, self.multi.me)
         else:
             self.statistics.forwarded_in += 1
+            self.on_forwarded_in(group, len(command))
         pending = Pending((command,), len(command), answer)
         intake.submit_forwarded(
             self.clock.now(),
@@ -197,13 +239,14 @@ class Submitting(KnownGroups):
                 forward.pending.done(NotDone(FailureReason.OVERLOADED, self.multi.me))
             elif sent or not forward.ordered:
                 sent &= self._forward(now, group, forward.to, forward.pending, forward.flags)
+                self.statistics.forwarded_unaware += forward.unaware
             else:
                 forward.pending.done(NotDone(FailureReason.NOT_MASTER))
 
     def _forward(self, now: Now, group: GroupId, to: NodeId, pending: Pending, flags: int) -> bool:
         assert self.links is not None
         number = self.forwards.begin(now, to, pending)
-        self.statistics.forwarded_out += 1
+        self.statistics.forwarded_out += not flags & ASKS
         sent = self.links.forward(to, number, group, flags, pending.chunks, pending.size)
         if not sent:
             self.forwards.settle(number, NotDone(FailureReason.NOT_MASTER))
