@@ -111,6 +111,11 @@ class Submitting(KnownGroups):
         intake = self.intakes.get(group)
         return 0 if intake is None else intake.successor.moved_ns(self.clock.now())
 
+    def owes_answers(self) -> bool:
+        """Whether the outcome of a command is awaited here."""
+        waits = (intake.queue or intake.proposed for intake in self.intakes.values())
+        return bool(self.forwards.under_way) or any(waits)
+
     def ask_index(self, group: GroupId, told: Callable[[bool], None]) -> None:
         self.read_index.ask(self.clock.now(), group, told)
 
