@@ -7,15 +7,21 @@ command is forwarded only if its client cannot know where the group is now: it w
 master by then, however often the group moves on.
 """
 
-from typing import TYPE_CHECKING
+from typing import ClassVar, Protocol
 
 import attrs
 
 from broker.config import IntakeConfig
 from paxos.ids import NOBODY, NodeId, Now
 
-if TYPE_CHECKING:
-    from broker.proposals.intake import Pending
+
+class FromClient(Protocol):
+    """A command, as far as it matters here (broker.proposals.intake.Pending)."""
+
+    anywhere: bool
+    ordered: ClassVar[bool]
+
+    def misses_move(self, moved_ns: int, now_ns: int) -> bool: ...
 
 
 @attrs.define(eq=False)
@@ -38,7 +44,7 @@ class Successor:
         lately = now.boot_ns - self._since_ns < self._config.forward_unaware_ns
         return self._since_ns if lately else 0
 
-    def is_missed_by(self, now: Now, pending: "Pending") -> bool:
+    def is_missed_by(self, now: Now, pending: FromClient) -> bool:
         """Whether the client of a command goes on sending it here, for want of anything better."""
         if not pending.ordered or self.node == NOBODY:
             return pending.anywhere and not pending.ordered

@@ -45,9 +45,11 @@ def test_one_that_is_behind_waits_until_it_has_caught_up(net: Net) -> None:
     net.settle()
     assert told == []
     net.heal(1, 2)
-    net.until(lambda: bool(told))
+    seen: list[list[str]] = []
+    net[1].engine.ask_index(GROUP, lambda _: seen.append(net[1].ledger.texts()))
+    net.until(lambda: bool(told and seen))
     assert told == [True]
-    assert net[1].ledger.texts() == ["x"]
+    assert seen == [["x"]], "when it was told"
 
 
 def test_what_comes_while_a_question_is_under_way_gets_one_of_its_own(net: Net) -> None:
@@ -56,7 +58,7 @@ def test_what_comes_while_a_question_is_under_way_gets_one_of_its_own(net: Net) 
     net.settle()
     first = ask(net, 1)
     second, third = ask(net, 1), ask(net, 1)
-    net.settle()
+    net.until(lambda: bool(first and second and third))
     assert (first, second, third) == ([True], [True], [True])
     assert len(net.forwards) == 2
 
