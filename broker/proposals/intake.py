@@ -213,6 +213,8 @@ class Intake:
         self._declined_until = 0
         """The master keeps the group that we asked for: no need to wait for it until then."""
         self.successor = Successor(config)
+        self.told: Callable[[], NodeId | None] = lambda: None
+        """Who says that it is the master, where the log here names none."""
         self._handing: NodeId | None = None
 
     # -- commands in --------------------------------------------------------------------------
@@ -245,9 +247,7 @@ class Intake:
         if target is not None and not fenced:
             return _Route(target, handing=True)
         if replica.acting(now):
-            return _Route(
-                replica.me, handing=False
-            )  # a fenced one perhaps waits until that is sure
+            return _Route(replica.me, handing=False)  # a fenced one may wait until that is sure
         if fenced:
             return None
         holder = self._holder(now)
@@ -595,5 +595,5 @@ class Intake:
     def _holder(self, now: Now) -> NodeId | None:
         lease = self.replica.lease
         if lease.holder == NOBODY or lease.free(now, 0):
-            return None
+            return self.told()
         return lease.holder

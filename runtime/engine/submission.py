@@ -4,6 +4,7 @@ runtime.engine.engine proposes them in rounds.
 """
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Final
 
 import attrs
@@ -31,6 +32,7 @@ from paxos.ids import REGISTRY_GROUP, GroupId, NodeId, Now, Slot
 from paxos.multigroup import MultiGroup
 from runtime.disk.disk_pressure import DiskPressure
 from runtime.engine import forwarding as forwarded
+from runtime.engine.former import former_member
 from runtime.engine.ports import Links
 from runtime.engine.read_index import ReadIndex
 from runtime.engine.read_index import answer as read_index_answer
@@ -70,6 +72,9 @@ class Submitting(KnownGroups):
         self.statistics = EngineStatistics()
         self.producer_connections = ProducerConnections()
         self.disk_pressure = DiskPressure()
+        self.former: dict[GroupId, Intake] = {}
+        """Of groups that have left this node; bounded by their number, and by how long clients may
+        not know it (`IntakeConfig.forward_unaware_ns`)."""
         self._busy: set[GroupId] = set()
         """Groups whose intake has queued commands."""
         self._taking: dict[GroupId, Intake] = {}
@@ -108,12 +113,13 @@ class Submitting(KnownGroups):
         return intake.backlogged
 
     def moved_ns(self, group: GroupId) -> int:
-        intake = self.intakes.get(group)
+        intake = self.intakes.get(group) or self.former.get(group)
         return 0 if intake is None else intake.successor.moved_ns(self.clock.now())
 
     def owes_answers(self) -> bool:
         """Whether the outcome of a command is awaited here."""
-        waits = (intake.queue or intake.proposed for intake in self.intakes.values())
+        intakes = chain(self.intakes.values(), self.former.values())
+        waits = (intake.queue or intake.proposed for intake in intakes)
         return bool(self.forwards.under_way) or any(waits)
 
     def ask_index(self, group: GroupId, told: Callable[[bool], None]) -> None:
@@ -168,12 +174,36 @@ class Submitting(KnownGroups):
         self, now: Now, group: GroupId, pending: Pending, *, anywhere: bool
     ) -> None:
         """Handle a command for a group that this node is not a member of."""
+        intake = self.intakes.get(group) or self.former.get(group)
+        if pending.ordered and intake is not None:
+            intake.submit(now, pending)
+            self._busy.add(group)
+            return
         master = self.master(group)
         if not anywhere or pending.ordered or master in (None, self.multi.me):
             pending.done(NotDone(FailureReason.NOT_MASTER, master))
             return
         assert master is not None
         self._forward(now, group, master, pending, 0)
+
+    def _leave(self, now: Now, group: GroupId, intake: Intake) -> None:
+        """The group has other members: stand in for them, if there are clients that need that."""
+        if intake.successor.moved_ns(now):
+            intake.forget_proposed(now)
+            intake.steal_refused(now)  # what other nodes forwarded goes back to them
+            intake.replica = former_member(self.multi.me)
+            self.former[group] = intake
+        else:
+            intake.close(now)
+
+    def _tick_former(self, now: Now) -> None:
+        for group, intake in list(self.former.items()):
+            if not intake.rests:
+                intake.tick(now)
+                self._busy.add(group)
+            elif not intake.forwarded and not intake.successor.moved_ns(now):
+                del self.former[group]
+                self._busy.discard(group)
 
     # -- commands that peers forward ----------------------------------------------------------
 

@@ -106,7 +106,7 @@ def _followed(broker: Broker, request: Request, message: ListOffsetsRequest) -> 
             if not 0 <= one.partition_index < len(places):
                 continue
             group = places[one.partition_index].group
-            elsewhere = group not in found and leaders.of(group).node != broker.me
+            elsewhere = group in broker.machines and leaders.of(group).node != broker.me
             if elsewhere and connection.misses_move(topic.name, groups.moved_ns(group), now_ns):
                 found[group] = None
     return list(found)
