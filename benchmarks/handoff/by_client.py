@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -54,6 +54,10 @@ class Told:
     warnings: list[str] = attrs.Factory(list)
     ready: bool = False
     sent: int | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        return self.ready and bool(self.acked and self.read)
 
     def heard(self, line: str) -> None:
         letter, _, rest = line.partition(" ")
@@ -134,7 +138,8 @@ async def watch(
             await in_thread(partial(create, spec.bootstrap, TOPIC))
             kind = "idempotent" if idempotent else "plain"
             arguments = (spec.bootstrap, TOPIC, CONSUMERS, str(PARTITIONS), str(rate), kind)
-            told, hung = Told(), False
+            told, hung, done = Told(), False, 0
+            problem: TargetError | None = None
             before = await _counters(cluster)
             async with trio.open_nursery() as nursery:
                 start = partial(
@@ -142,15 +147,20 @@ async def watch(
                 )
                 process: trio.Process = await nursery.start(partial(start, check=False))
                 nursery.start_soon(_listen, process, told)
-                await _until(lambda: bool(told.ready and told.acked and told.read), START_S, told)
-                done = await _move_about(cluster, moves)
-                assert process.stdin is not None
-                await process.stdin.aclose()
-                with trio.move_on_after(END_S) as scope:
-                    await process.wait()
-                hung = scope.cancelled_caught
-                if hung:
+                try:
+                    await _until(lambda: told.has_begun, START_S, told)
+                    done = await _move_about(cluster, moves)
+                    assert process.stdin is not None
+                    await process.stdin.aclose()
+                    with trio.move_on_after(END_S) as scope:
+                        await process.wait()
+                    hung = scope.cancelled_caught
+                except TargetError as error:
+                    problem = error
+                if process.returncode is None:
                     process.kill()
+            if problem is not None:
+                raise problem
             after = await _counters(cluster)
             stored = await in_thread(partial(stored_numbers, spec.bootstrap))
             launcher.hurry.set()  # nobody needs its data: no graceful end
@@ -184,7 +194,7 @@ async def _listen(process: trio.Process, told: Told) -> None:
                 told.heard(line.decode(errors="replace"))
 
 
-async def _until(condition: Any, seconds: float, told: Told) -> None:  # noqa: ANN401 (a callable)
+async def _until(condition: Callable[[], bool], seconds: float, told: Told) -> None:
     with trio.move_on_after(seconds):
         while True:
             if condition():

@@ -45,7 +45,8 @@ def _when(context: Mapping[str, Any]) -> str:
 def by_client(context: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     """`rows` are summaries of benchmarks.handoff.by_client.Seen."""
     head = [
-        *("client", "producer", "moves", "sent", "lost", "twice", "errors", "hung"),
+        *("client", "producer", "moves", "sent", "lost", "twice", "out of order"),
+        *("errors", "hung"),
         *("silence, ms", "unread", "read twice", "silence, ms", "NOT_LEADER answers", "forwarded"),
     ]
     table = [
@@ -56,6 +57,7 @@ def by_client(context: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> 
             f"{one['sent']:,}",
             one["lost"],
             one["twice"],
+            one["disordered"],
             one["errors"],
             "yes" if one["hung"] else "no",
             _two(one["silence_ms"]),

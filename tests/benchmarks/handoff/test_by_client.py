@@ -90,6 +90,8 @@ def test_the_table_has_a_row_for_each_client_and_a_place_in_the_page() -> None:
     }
     one = seen(told("ready", "a 1 0", "r 1 0", "end 1"), [[0]])
     table = by_client(context, [one.summary()])
-    assert "| a client | plain | 3 | 1 | 0 | 0 | 0 | no | 0 / 0 | 0 | 0 | 0 / 0 | 0 | 5 |" in table
+    assert (
+        "| a client | plain | 3 | 1 | 0 | 0 | 0 | 0 | no | 0 / 0 | 0 | 0 | 0 / 0 | 0 | 5 |" in table
+    )
     page = PAGE.read_text(encoding="utf-8")
     assert page.index(CLIENTS_BEGIN) < page.index(CLIENTS_END)

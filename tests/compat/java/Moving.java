@@ -35,7 +35,9 @@ public class Moving {
             common.put(side, "org.apache.kafka.common.serialization.StringDeserializer");
         Thread consuming = new Thread(() -> consume(common, topic));
         consuming.start();
-        Thread.ofVirtual().start(Moving::waitForEnd);
+        Thread waiting = new Thread(Moving::waitForEnd);
+        waiting.setDaemon(true);
+        waiting.start();
         KafkaProducer<String, String> producer = new KafkaProducer<>(common);
         say("ready");
         long began = System.currentTimeMillis();

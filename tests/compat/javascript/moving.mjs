@@ -70,10 +70,11 @@ async function sendSome (numbers) {
   underWay -= 1
 }
 
+while (sent < Number(partitions)) await sendSome([sent++]) // connect to all nodes first
 say('ready')
 const began = Date.now()
 while (!stopped) {
-  const due = Math.floor((Date.now() - began) * Number(rate) / 1000)
+  const due = Number(partitions) + Math.floor((Date.now() - began) * Number(rate) / 1000)
   if (underWay < IN_FLIGHT && due > sent) {
     const numbers = Array.from({ length: Math.min(due - sent, 200) }, (_, at) => sent + at)
     sent += numbers.length

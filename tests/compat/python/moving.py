@@ -39,7 +39,7 @@ def wait_for_end() -> None:
 
 
 def due(began: float) -> int:
-    return int((time.monotonic() - began) * int(RATE))
+    return int(PARTITIONS) + int((time.monotonic() - began) * int(RATE))
 
 
 async def aiokafka() -> int:
@@ -66,8 +66,10 @@ async def aiokafka() -> int:
             say("e", repr(error).splitlines()[0])
 
     consuming, sending = asyncio.create_task(consume()), set[asyncio.Task[None]]()
+    for number in range(int(PARTITIONS)):
+        await send(number)  # it knows all leaders from here on
     say("ready")
-    began, sent = time.monotonic(), 0
+    began, sent = time.monotonic(), int(PARTITIONS)
     while not stopped.is_set():
         while sent < due(began) and len(sending) < 2_000:
             task = asyncio.create_task(send(sent))
