@@ -85,7 +85,9 @@ plans: .venv/product.stamp
 reading: .venv/product.stamp
 	$(RUN) -m benchmarks.studies.record_reading $(ARGS)
 
-# The four ways to hand a group over, 50 moves each, little load and much (30 minutes; ARGS="--moves 5").
+# The four ways to hand a group over, 50 moves each, little load and much (30 minutes; ARGS="--moves 5"), and
+# what clients of several languages see of them (20 more; alone: ARGS=--only-clients; languages that are missing are
+# skipped: Node.js with npm, Java with Maven, Go).
 bench-handoff: .venv/bench.stamp
 	$(RUN) -m benchmarks.handoff --page docs/handoff.md --plot docs/images/handoff.png $(ARGS)
 

@@ -467,7 +467,8 @@ class Node:
     def leave(self) -> Draining:
         """Begin to hand over the groups that this node is master of."""
         tell = partial(self.peers.ping, draining=True)
-        return Draining(self.loop, tell, self.shell.end_of_round, self.clock.now, self.journal)
+        ends = self.clients.stop_reading, self.engine.owes_answers, self.shell.end_of_round
+        return Draining(self.loop, tell, *ends, self.clock.now, self.journal)
 
     def close(self) -> None:
         """Close the sockets, wait for writes in progress, and release the data directory."""
@@ -585,7 +586,7 @@ async def _start(
 
 
 async def drain(node: Node) -> None:
-    """Hand over all masters before stopping, for at most DRAIN_S."""
+    """Hand over all masters before stopping, and answer what was asked, for at most DRAIN_S."""
     leaving = node.leave()
     with trio.move_on_after(DRAIN_S):
         while True:

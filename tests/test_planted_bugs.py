@@ -17,6 +17,7 @@ from balancer.stealing.steal import Balancing
 from broker.groups.consumer_groups import ConsumerGroups
 from broker.handlers.cluster import metadata
 from broker.handlers.records import produce_fast_path as produce_usual
+from broker.handlers.records.fetch import _Fetch
 from broker.handlers.records.produce import Produce
 from broker.handlers.topics import known_names
 from broker.handlers.topics import registry_changes as changes
@@ -37,10 +38,12 @@ from paxos.lease import Lease
 from paxos.liveness import mastership, progress, timers
 from paxos.state.core import Core
 from runtime import settings
+from runtime.balancing.draining import Draining
 from runtime.balancing.handovers import Handovers
 from runtime.clients.clients import Client
 from runtime.clients.gate import Gate
 from runtime.engine import forwarding as forwarded
+from runtime.engine.read_index import ReadIndex
 from runtime.engine.submission import Submitting
 from runtime.membership.admission import Admission
 from runtime.membership.local_records import only_promised, untouched_in
@@ -64,6 +67,8 @@ QUICKLY: Final = (
 TASKS: Final = "tests/evenkeel/tasks/"
 CLIENT: Final = "tests/evenkeel/"
 LANE: Final = "tests/runtime/peers/test_large_lane.py::"
+UNAWARE: Final = "tests/broker/handlers/test_unaware_clients.py::"
+READ_INDEX: Final = "tests/runtime/engine/test_read_index.py::"
 MENDING: Final = "tests/storage/log/test_mending.py::"
 LIVES: Final = "tests/storage/test_lives.py::"
 BROKER: Final = "tests/broker/producers/test_batch_checks.py::"
@@ -191,6 +196,35 @@ BUGS: Final = {
         "tests/runtime/membership/test_admission.py"
         "::test_how_far_a_log_goes_is_believed_when_it_is_said_again",
         (Admission.witness, "min(before[1], life.place)", "life.place"),
+    ),
+    "ADR 50: a former master reads before the master has said how far": Row(
+        f"{UNAWARE}test_the_answer_is_not_older_than_the_question",
+        (_Fetch._problem, "leader.node != me and not self._is_fresh(one.group)", "False"),
+    ),
+    "ADR 50: the answer to an older question is enough": Row(
+        f"{READ_INDEX}test_what_comes_while_a_question_is_under_way_gets_one_of_its_own",
+        (ReadIndex.ask, "question.later.append(told)", "question.told.append(told)"),
+    ),
+    "ADR 50: a master whose lease is over says how far its log is": Row(
+        f"{READ_INDEX}test_a_node_that_does_not_act_gives_no_answer",
+        (Submitting._answer_reader, "not replica.acting(self.clock.now())", "False"),
+    ),
+    "ADR 50: what the master had is not waited for": Row(
+        f"{READ_INDEX}test_one_that_is_behind_waits_until_it_has_caught_up",
+        (ReadIndex.look, "applied >= question.slot", "True"),
+    ),
+    "ADR 50: a batch overtakes on its way to the next master": Row(
+        "tests/paxos/test_intake_moves.py"
+        "::test_what_is_under_way_to_one_master_is_not_overtaken_on_the_way_to_the_next",
+        (Intake._may_follow, "to == self._forwarded_to and fits", "fits"),
+    ),
+    "ADR 50: between two masters it is refused": Row(
+        "tests/paxos/test_intake_moves.py::test_between_two_masters_it_waits_in_its_place",
+        (Intake._route, "if waits else None", "if False else None"),
+    ),
+    "ADR 50: a connection with a request under way is closed": Row(
+        "tests/runtime/balancing/test_draining.py",
+        (Draining.step, "return self._owes_answers() and", "return False and"),
     ),
     "F4: what nobody takes is tried without a pause": Row(
         "tests/paxos/test_intake_order.py"

@@ -16,6 +16,7 @@ import attrs
 
 from balancer.registry.registry import Registry
 from broker.api import ApiTable
+from broker.client_software import software
 from broker.config import BrokerConfig
 from broker.delayed.delayed_fetches import DelayedFetches
 from broker.groups.consumer_groups import ConsumerGroups, TopicsOf
@@ -78,6 +79,12 @@ class Answer(NamedTuple):
     """The numbers, counted in the connection, of the refusals that it reports."""
 
 
+def _of_our_client() -> Connection:
+    connection = Connection()
+    connection.software = software("evenkeel")
+    return connection
+
+
 @attrs.define(eq=False)
 class _Connection:
     number: int
@@ -88,7 +95,7 @@ class _Connection:
     held_by: GroupId | None = None
     looked_at: int = 0
     hurry: Callable[[], None] | None = None
-    memory: Connection = attrs.Factory(Connection)
+    memory: Connection = attrs.Factory(_of_our_client)
 
 
 class _Reply:
@@ -161,6 +168,9 @@ class _Watchable(Pending):
 
     def overtakes(self) -> bool:
         return self.pending.overtakes()
+
+    def misses_move(self, moved_ns: int, now_ns: int) -> bool:
+        return self.pending.misses_move(moved_ns, now_ns)
 
 
 class _LogDir:
@@ -447,6 +457,14 @@ class BrokerNode(SimNode):
     def caught_up(self, group: GroupId) -> bool:
         held = self.groups.get(group)
         return held is not None and held.replica.ready()
+
+    def moved_ns(self, group: GroupId) -> int:
+        held = self.groups.get(group)
+        return 0 if held is None else held.intake.successor.moved_ns(self.now())
+
+    def ask_index(self, group: GroupId, told: Callable[[bool], None]) -> None:
+        """All clients of these worlds act on hints, and do not need it."""
+        told(False)
 
     def is_current(self, group: GroupId) -> bool:
         held = self.groups.get(group)

@@ -226,7 +226,7 @@ class World:
     # -- what its parts ask for ---------------------------------------------------------------
 
     def caller(self, address: int) -> StreamCalls:
-        return StreamCalls(self.loop, self.lan, self.trace, address)
+        return StreamCalls(self.loop, self.lan, self.trace, address, software="evenkeel")
 
     def topic_id(self, node: NodeId, name: str) -> bytes | None:
         asked = self.nodes[node].node
