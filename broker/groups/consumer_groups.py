@@ -29,7 +29,7 @@ import attrs
 
 from balancer.registry.catalogue import data_groups
 from balancer.registry.registry import Registry
-from broker.groups.forwarded_requests import RequestForwarding
+from broker.groups.forwarded_requests import RequestForwarding, sends_away
 from broker.groups.topic_patterns import matching
 from broker.ports import Groups
 from broker.proposals.commands import CommandKind, fenced, opaque
@@ -331,9 +331,7 @@ class ConsumerGroups:
         if self.forwarding is not None:
             for token in tenure.left.values():
                 self.forwarding.left(tenure.group, _asked(token).number, tenure.epoch)
-        for reply in tenure.held:
-            request, answered, _ = _asked(reply.token)
-            answered(fate_unknown(request))
+        self._answer_late(tenure.held)
         nobody_saw = [_asked(reply.token) for reply in effects.replies] + tenure.waiting
         for request, answered, _ in nobody_saw:
             answered(refusal(request, ErrorCode.NOT_COORDINATOR))
@@ -447,9 +445,20 @@ class ConsumerGroups:
             tenure.held += replies
             self._suspend(tenure, self._groups.now())
             return
+        if not same:
+            self._answer_late(replies)
+            return
+        for reply in replies:
+            _asked(reply.token).answered(reply.response)
+
+    @staticmethod
+    def _answer_late(replies: list[Reply]) -> None:
+        """The mastership is over: nobody can tell any more whether what was done still holds, but
+        what was refused stays refused."""
         for reply in replies:
             request, answered, _ = _asked(reply.token)
-            answered(reply.response if same else fate_unknown(request))
+            refused = sends_away(reply.response)
+            answered(reply.response if refused else fate_unknown(request))
 
     def _on_outcome(self, tenure: _Tenure, proposal_id: ProposalId, outcome: Outcome) -> None:
         """A command was applied, or will not be as far as this tenure is concerned."""

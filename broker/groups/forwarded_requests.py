@@ -241,7 +241,7 @@ class RequestForwarding:
         lane = self._lanes.get(taken.group)
         if lane is not None:
             lane.unsettled.discard(taken.number)
-        if _sends_away(response) and self._here.has_coordinated(taken.group):
+        if sends_away(response) and self._here.has_coordinated(taken.group):
             self._look_again(taken, response)
         else:
             taken.answered(response)
@@ -424,7 +424,7 @@ class RequestForwarding:
         return True
 
     def _answered_guest(self, guest: _Guest, response: Response) -> None:
-        if _sends_away(response):
+        if sends_away(response):
             self._dismiss(guest, Verdict.NOT_HERE, b"")
             return
         try:
@@ -460,7 +460,7 @@ class RequestForwarding:
             self._give_up([one for one, taken in items if now.boot_ns >= taken.until_boot_ns])
 
 
-def _sends_away(response: Response) -> bool:
+def sends_away(response: Response) -> bool:
     """Whether it says, for all of the request, that the coordinator is another node."""
     if isinstance(response, OffsetCommitResponse):
         errors = {one.error for topic in response.topics for one in topic.partitions}

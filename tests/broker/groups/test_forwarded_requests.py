@@ -320,12 +320,30 @@ def test_nothing_overtakes_a_commit_whose_outcome_the_log_decides(net: Net) -> N
     world.cluster.install(group, 2)
     second, beat = commit_under_way(world, one, 6), heartbeat(world, other)
     world.cluster.settle()
-    assert not (first.settled or second.settled or beat.settled)
+    assert not any(asked.settled for asked in (first, second, beat))
     submitted.done(NotDone(FailureReason.NOT_MASTER))
     world.cluster.settle()
     assert error_of(first) == error_of(second) == ErrorCode.NONE
     assert beat.response.error_code == ErrorCode.NONE
     assert one.committed() == 6
+
+
+def test_a_commit_that_waited_for_the_end_of_the_handover_is_passed_on(net: Net) -> None:
+    """It was never proposed, and that is certain, although this node could not say so then."""
+    world = net.world
+    one, _ = two_members(world)
+    group = paxos_group(world)
+    asked = commit_under_way(world, one, 5)
+    (submitted,) = world.cluster.queues.pop(group)
+    world[1].groups.asleep.add(group)
+    world.masters_changed()
+    submitted.done(NotDone(FailureReason.NOT_MASTER))
+    world.advance(50)
+    assert not asked.settled
+    world.cluster.install(group, 3)
+    world.cluster.settle()
+    assert error_of(asked) == ErrorCode.NONE
+    assert one.committed() == 5
 
 
 def test_the_new_master_may_learn_of_it_a_moment_later(net: Net) -> None:
