@@ -16,7 +16,7 @@ Within a Paxos group no request overtakes one that came before it [F4]: while so
 one mastership, others may follow them there, but wait before they take another way. Only requests
 that wait for other members (JoinGroup, SyncGroup) let others pass.
 
-A request that is over two seconds old is not passed on any more, nor taken by the node that is
+A request that is over a second old is not passed on any more, nor taken by the node that is
 asked: its client may have given up and committed something newer by another way. If the link is
 lost, or no answer comes, the outcome of a commit is unknown.
 """
@@ -49,7 +49,7 @@ from paxos.ids import MS, GroupId, Incarnation, NodeId, Now
 
 FIND_NS: Final = 1_000 * MS
 """How long a request waits until the next master is known, or the asked node knows that it is."""
-FRESH_NS: Final = 2_000 * MS
+FRESH_NS: Final = 1_000 * MS
 """An older request is refused instead: clients wait longer than this before they give up."""
 ANSWER_NS: Final = 10_000 * MS
 LONG_ANSWER_NS: Final = 600_000 * MS
