@@ -116,6 +116,8 @@ class Member:
         self._process.kill()
         self._process.wait()
         self._thread.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
 
 @attrs.define
