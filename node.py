@@ -21,7 +21,7 @@ from balancer.registry.registry import Registry
 from balancer.stealing.steal import Balancing
 from broker.api import ApiTable
 from broker.delayed.delayed_fetches import DelayedFetches
-from broker.groups.consumer_groups import ConsumerGroups, TopicsOf
+from broker.groups.consumer_groups import ConsumerGroups, TopicsOf, paxos_group_of
 from broker.requests.context import Broker
 from broker.state_machine.machine import GroupMachine
 from broker.statistics import BrokerStatistics
@@ -508,6 +508,7 @@ def build_broker(node: Node) -> Broker:
             node.group_notice,
             TopicsOf(node.registry),
             node.machine.new_id,
+            partial(paxos_group_of, node.registry),
         ),
         statistics=node.statistics,
         new_topic_id=node.machine.new_id,

@@ -15,6 +15,7 @@ import pytest
 
 from balancer.stealing.steal import Balancing
 from broker.groups.consumer_groups import ConsumerGroups
+from broker.groups.forwarded_requests import RequestForwarding
 from broker.handlers.cluster import metadata
 from broker.handlers.records import produce_fast_path as produce_usual
 from broker.handlers.records.fetch import _Fetch
@@ -48,6 +49,7 @@ from runtime.engine.submission import Submitting
 from runtime.membership.admission import Admission
 from runtime.membership.local_records import only_promised, untouched_in
 from runtime.peers.large_lane import LargeLane
+from runtime.peers.peers import Peers
 from runtime.shell import Shell
 from simulator.mutants.planting import Edit, Mutant, Where, plant
 from storage import identity
@@ -66,6 +68,7 @@ QUICKLY: Final = (
 )
 TASKS: Final = "tests/evenkeel/tasks/"
 CLIENT: Final = "tests/evenkeel/"
+PASSED_ON: Final = "tests/broker/groups/test_forwarded_requests.py::"
 LANE: Final = "tests/runtime/peers/test_large_lane.py::"
 UNAWARE: Final = "tests/broker/handlers/test_unaware_clients.py::"
 READ_INDEX: Final = "tests/runtime/engine/test_read_index.py::"
@@ -154,6 +157,47 @@ BUGS: Final = {
     "22.2: who waits for a late node is taken for one that sends nothing": Row(
         "tests/runtime/clients/test_clients_floods.py::test_what_was_not_taken_yet_has_come",
         (Client.stands_still, "(self.paused or channel.untaken_bytes)", "self.paused"),
+    ),
+    "26.8: a commit that was refused for certain is answered as unknown": Row(
+        f"{PASSED_ON}test_a_commit_that_waited_for_the_end_of_the_handover_is_passed_on",
+        (ConsumerGroups._answer_late, "refused = sends_away(reply.response)", "refused = False"),
+    ),
+    "26.8: any mastership takes what was passed on to another": Row(
+        f"{PASSED_ON}test_only_the_mastership_that_is_meant_takes_a_request",
+        (RequestForwarding._admit, "epoch != guest.epoch or late", "late"),
+    ),
+    "26.8: a request that comes late is taken": Row(
+        f"{PASSED_ON}test_a_request_that_comes_late_does_not_undo_what_was_committed_since",
+        (RequestForwarding._admit, "now.wall_ns > guest.until_wall_ns", "False"),
+    ),
+    "26.8: requests pass those that are under way to another node": Row(
+        f"{PASSED_ON}test_the_group_comes_back_while_a_request_is_on_its_way",
+        (RequestForwarding._go_on, "if lane.unsettled:", "if False:"),
+    ),
+    "26.8: requests pass a commit whose outcome is open": Row(
+        f"{PASSED_ON}test_nothing_overtakes_a_commit_whose_outcome_the_log_decides",
+        (RequestForwarding.left, "if number:", "if False:"),
+    ),
+    "26.8: what was on a link that is lost is told to be not done": Row(
+        f"{PASSED_ON}test_a_lost_link_is_a_lost_answer",
+        (
+            RequestForwarding._give_up,
+            "fate_unknown(taken.request)",
+            "refusal(taken.request, ErrorCode.NOT_COORDINATOR)",
+        ),
+    ),
+    "26.8: a peer's request is believed about the Paxos group": Row(
+        f"{PASSED_ON}test_what_is_not_understood_has_no_effect[other group]",
+        (
+            RequestForwarding.on_request,
+            "not self._here.keeps(group, request.group)",
+            "False",
+        ),
+    ),
+    "26.8: requests are sent to nodes that do not know them": Row(
+        "tests/runtime/peers/test_group_requests.py"
+        "::test_a_node_of_an_earlier_release_is_never_asked",
+        (Peers.knows_group_requests, "self.outgoing[to].knows_group_requests", "True"),
     ),
     "F4: what a full disk refuses is forgotten": Row(
         "tests/runtime/engine/test_engine.py"

@@ -10,6 +10,7 @@ connection, and the client has to open a new one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import attrs
@@ -19,7 +20,8 @@ from broker.api import ApiTable
 from broker.client_software import software
 from broker.config import BrokerConfig
 from broker.delayed.delayed_fetches import DelayedFetches
-from broker.groups.consumer_groups import ConsumerGroups, TopicsOf
+from broker.groups.consumer_groups import ConsumerGroups, TopicsOf, paxos_group_of
+from broker.groups.forwarded_requests import RequestForwarding
 from broker.ports import NO_COLD, ColdReader, Connection
 from broker.proposals.intake import FailureReason, Forward, NotDone, Outcome, Pending
 from broker.requests.context import Broker
@@ -30,11 +32,12 @@ from broker.tail import Tail
 from coordinator.limits import CoordinatorConfig
 from coordinator.model import GroupNotice
 from paxos.entry import Buffer, Entry
-from paxos.ids import NOBODY, REGISTRY_GROUP, GroupId, NodeId, Now, Slot
+from paxos.ids import NOBODY, REGISTRY_GROUP, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.liveness import progress
 from paxos.step import FetchState, Step
 from simulator.environment.clock import Clock
 from simulator.environment.dice import dice
+from simulator.environment.request_links import Carried, Confirmed, RequestLinks
 from simulator.node.balancing import ALIVE_NS
 from simulator.node.disk import Disk
 from simulator.node.group_state import Forwarded
@@ -243,12 +246,18 @@ class BrokerNode(SimNode):
                 self._group_notice,
                 TopicsOf(registry),
                 lambda: secrets.randbytes(16),
+                partial(paxos_group_of, registry),
             ),
             statistics=statistics,
             new_topic_id=lambda: chance.randbytes(16),
             on_bug=_raise,
         )
         self._api = ApiTable(self.broker)
+        self.request_links = RequestLinks(self, self.life)
+        here = self.broker.consumer_groups
+        here.forwarding = self.request_links.forwarding = RequestForwarding(
+            self.me, Incarnation(self.life), self, here, self.request_links
+        )
         self._links.clear()
         self._linked = {node: (link, CLOSED, {}) for node, (link, _, _) in self._linked.items()}
         self._client = RegistryClient(self, registry)
@@ -343,6 +352,7 @@ class BrokerNode(SimNode):
             connection.memory.seen(connection.known, now.boot_ns)
             if connection.held_by is not None or connection.early:
                 self._read(client, connection)
+        self.request_links.tick()
         self.broker.consumer_groups.tick(now)
         self.broker.retention.tick(now)
         if self.upkeep is not None:
@@ -394,6 +404,14 @@ class BrokerNode(SimNode):
     # -- what clients ask ---------------------------------------------------------------------
 
     def asked(self, client: int, what: object) -> None:
+        if type(what) is Carried:
+            handle = partial(self.request_links.handle, NodeId(client))
+            received = self.request_links.received
+            received(NodeId(client), what, partial(self.enter, handle))
+            return
+        if type(what) is Confirmed:
+            self.request_links.confirmed(NodeId(client), what)
+            return
         assert type(what) is Asked
         connection = self._connections.get(client)
         if connection is None or connection.number < what.connection:
