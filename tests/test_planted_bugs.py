@@ -14,13 +14,15 @@ from typing import Final, NamedTuple
 import pytest
 
 from balancer.stealing.steal import Balancing
+from broker import topic_configs
 from broker.groups.consumer_groups import ConsumerGroups
 from broker.groups.forwarded_requests import RequestForwarding
-from broker.handlers.cluster import metadata
+from broker.handlers.cluster import metadata, topic_partitions
 from broker.handlers.records import produce_fast_path as produce_usual
+from broker.handlers.records import reading_aside, replicas_in_sync
 from broker.handlers.records.fetch import _Fetch
 from broker.handlers.records.produce import Produce
-from broker.handlers.topics import known_names
+from broker.handlers.topics import alter_configs, assignments, known_names
 from broker.handlers.topics import registry_changes as changes
 from broker.handlers.topics.known_names import when_known
 from broker.proposals.intake import Intake
@@ -75,6 +77,7 @@ READ_INDEX: Final = "tests/runtime/engine/test_read_index.py::"
 MENDING: Final = "tests/storage/log/test_mending.py::"
 LIVES: Final = "tests/storage/test_lives.py::"
 BROKER: Final = "tests/broker/producers/test_batch_checks.py::"
+HANDLERS: Final = "tests/broker/handlers/"
 
 
 class Row(NamedTuple):
@@ -540,6 +543,34 @@ BUGS: Final = {
     "point 3: a length within a record may be anything": Row(
         "tests/wire/test_record_check.py::test_records_that_cannot_be_read_are_refused_and_named",
         (record_check._walk, "pos != stop or", ""),
+    ),
+    "a batch is stored with the codec it came with": Row(
+        f"{HANDLERS}test_stored_codec.py::test_every_codec_becomes_the_topics",
+        (reading_aside.another_codec, "== wanted.codec", ">= 0"),
+    ),
+    "a slow level holds up everybody's batches": Row(
+        f"{HANDLERS}test_stored_codec.py::test_levels_are_used_up_to_the_default",
+        (topic_configs.storing, "min(level, usual)", "level"),
+    ),
+    "acks=all is content with one replica too few": Row(
+        f"{HANDLERS}test_stored_codec.py::test_acks_all_needs_so_many_in_sync",
+        (replicas_in_sync.lacks_replicas, "len(in_sync) <", "len(in_sync) + 1 <"),
+    ),
+    "an assignment forgets who is named first": Row(
+        f"{HANDLERS}test_assignments.py::test_the_node_named_first_is_the_preferred_leader",
+        (assignments._Chooser._candidates, "first or fits", "fits"),
+    ),
+    "a page begins where the last one ended and one further": Row(
+        f"{HANDLERS}test_topic_partitions.py::test_pages_are_the_whole_in_order",
+        (
+            topic_partitions._look,
+            "PartitionCursor(name, index)",
+            "PartitionCursor(name, index + 1)",
+        ),
+    ),
+    "deleting what nobody knows writes an entry": Row(
+        f"{HANDLERS}test_alter_configs.py::test_any_setting_may_be_deleted",
+        (alter_configs._changed, "if known is not None or", "if True or"),
     ),
     "both copies of the mark are in one place": Row(
         "tests/storage/log/test_mark.py::test_of_two_copies_a_torn_sector_leaves_the_other",

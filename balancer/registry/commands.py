@@ -39,6 +39,7 @@ from balancer.registry.records import (
     EPOCHS,
     GROUPS_MAX,
     NODES,
+    PLACED_IN,
     PLACEMENT,
     REPLICA_SETS,
     TOKEN,
@@ -153,6 +154,8 @@ class CreateTopic:
     partitions: int
     replication: int = 3
     configs: Mapping[str, str] = attrs.field(factory=dict)
+    groups: tuple[GroupId, ...] = ()
+    """One for each partition, if they were chosen by hand; else the emptiest are filled first."""
 
 
 @attrs.frozen
@@ -160,6 +163,8 @@ class CreatePartitions:
     name: str
     total: int
     """The new number of partitions, not how many to add (as in Kafka)."""
+    groups: tuple[GroupId, ...] = ()
+    """Of the new ones, as for CreateTopic."""
 
 
 @attrs.frozen
@@ -501,8 +506,6 @@ _REASONS: Final = mapping(U32, STRING, GROUPS_MAX + 1)
 
 _KINDS: Final[Mapping[int, tuple[type[Any], Field[Any]]]] = {
     2: (RegisterNode, record(RegisterNode, I32, I64, ADDRESS, ADDRESS, ADDRESS, STRING)),
-    3: (CreateTopic, record(CreateTopic, STRING, TOPIC_ID, I32, I32, CONFIGS)),
-    4: (CreatePartitions, record(CreatePartitions, STRING, I32)),
     6: (SetPlacement, record(SetPlacement, _VERSION_OR_NONE, PLACEMENT)),
     7: (MergePlacement, record(MergePlacement, _VERSION_OR_NONE, U32, I32)),
     8: (
@@ -529,18 +532,18 @@ _KINDS: Final[Mapping[int, tuple[type[Any], Field[Any]]]] = {
     ),
     26: (NoteMembers, record(NoteMembers, U32, I64, NODES)),
     30: (DeleteTopic, record(DeleteTopic, optional(STRING), optional(TOPIC_ID), EPOCHS)),
+    31: (CreateTopic, record(CreateTopic, STRING, TOPIC_ID, I32, I32, CONFIGS, PLACED_IN)),
+    32: (CreatePartitions, record(CreatePartitions, STRING, I32, PLACED_IN)),
 }
+_CREATE_3: Final = opening(CreateTopic, STRING, TOPIC_ID, I32, I32, CONFIGS)
+_GROW_4: Final = opening(CreatePartitions, STRING, I32)
+_DELETE_5: Final = opening(DeleteTopic, optional(STRING), optional(TOPIC_ID))
+_FOUND_1: Final = opening(FoundCluster, STRING, U32)
 _OLDER: Final[Mapping[type[Any], Extended[Any]]] = {
-    FoundCluster: Extended(
-        1,
-        opening(FoundCluster, STRING, U32),
-        lambda one: not one.founders and not one.replicas,
-    ),
-    DeleteTopic: Extended(
-        5,
-        opening(DeleteTopic, optional(STRING), optional(TOPIC_ID)),
-        lambda one: not one.epochs,
-    ),
+    CreateTopic: Extended(3, _CREATE_3, lambda one: not one.groups),
+    CreatePartitions: Extended(4, _GROW_4, lambda one: not one.groups),
+    DeleteTopic: Extended(5, _DELETE_5, lambda one: not one.epochs),
+    FoundCluster: Extended(1, _FOUND_1, lambda one: not one.founders and not one.replicas),
 }
 _DECISION: Final[Field[Command]] = union(FORMAT_VERSION, _KINDS, _OLDER)
 _DECIDED: Final = (Decided, record(Decided, I64, _DECISION))

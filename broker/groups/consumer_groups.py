@@ -190,7 +190,7 @@ class ConsumerGroups:
         self._topics_seen = topics()
         self._groups = groups
         self._machines = machines
-        self._config = config
+        self.config = config
         self._notice = notice
         self._coordinators: dict[GroupId, tuple[GroupStore, Coordinator]] = {}
         self._tenures: dict[GroupId, _Tenure] = {}
@@ -301,7 +301,7 @@ class ConsumerGroups:
         store = machine.consumer_groups
         known = self._coordinators.get(group)
         if known is None or known[0] is not store:
-            known = (store, Coordinator(store, self._config, self._topics, matching))
+            known = (store, Coordinator(store, self.config, self._topics, matching))
             self._coordinators[group] = known
         self._coordinated.add(group)
         tenure = self._tenures[group] = _Tenure(group, epoch, known[1])

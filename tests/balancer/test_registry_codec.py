@@ -68,6 +68,7 @@ addresses = st.builds(Address, text, st.integers(0, 65_535))
 configs = st.dictionaries(text, text, max_size=4)
 versions = st.none() | i64
 tokens = st.builds(StealToken, i64, u32, i32, i32, i64, i64, i64, i64, i64, i64)
+chosen = st.lists(u32, max_size=5).map(tuple)
 places = st.lists(st.builds(PartitionPlace, u32, u32), max_size=5).map(tuple)
 topics = st.builds(Topic, text, topic_ids, i32, configs, places)
 refusals = st.sampled_from(Refusal)
@@ -109,8 +110,8 @@ COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
     ),
     NoteMembers: st.builds(NoteMembers, u32, i64, nodes),
     RegisterNode: st.builds(RegisterNode, i32, i64, addresses, addresses, addresses, text),
-    CreateTopic: st.builds(CreateTopic, text, topic_ids, i32, i32, configs),
-    CreatePartitions: st.builds(CreatePartitions, text, i32),
+    CreateTopic: st.builds(CreateTopic, text, topic_ids, i32, i32, configs, chosen),
+    CreatePartitions: st.builds(CreatePartitions, text, i32, chosen),
     DeleteTopic: st.builds(
         DeleteTopic,
         st.none() | text,
@@ -175,6 +176,11 @@ GOLDEN: list[tuple[Command, str]] = [
         "011a 00000001 0000000000000009 00000001 00000003",
     ),
     (CreatePartitions("t", 6), "0104 000174 00000006"),
+    (CreatePartitions("t", 6, (GroupId(7),)), "0120 000174 00000006 00000001 00000007"),
+    (
+        CreateTopic("t", b"0" * 16, 1, 3, {}, (GroupId(7),)),
+        f"011f 000174 {'30' * 16} 00000001 00000003 00000000 00000001 00000007",
+    ),
     (DeleteTopic(name="t"), "0105 01000174 00"),
     (DeleteTopic(name="t", epochs={GroupId(2): 7}), "011e 01000174 00 00000001 00000002 00000007"),
     (
@@ -307,6 +313,11 @@ def test_a_founding_that_says_nothing_new_has_one_encoding() -> None:
     same."""
     with pytest.raises(PackingError, match="older"):
         decode_command(bytes.fromhex("0115 000163 0000000c 00000000 00"))
+
+
+def test_partitions_that_nobody_placed_by_hand_have_one_encoding() -> None:
+    with pytest.raises(PackingError, match="older"):
+        decode_command(bytes.fromhex("0120 000174 00000006 00000000"))
 
 
 def grown() -> Registry:

@@ -42,6 +42,7 @@ class Kind(Enum):
     INT16 = "h"
     INT32 = "i"
     INT64 = "q"
+    FLOAT64 = "d"
     UUID = "16s"
     STRING = "string"
     BYTES = "bytes"
@@ -51,7 +52,7 @@ class Kind(Enum):
 
 
 FIXED_KINDS: Final = frozenset(
-    {Kind.BOOL, Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.UUID}
+    {Kind.BOOL, Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.FLOAT64, Kind.UUID}
 )
 
 
@@ -154,6 +155,10 @@ def int64(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> 
     return cast(int, _declare(Kind.INT64, versions, default, tag=tag))
 
 
+def float64(versions: str = "0+") -> float:
+    return cast(float, _declare(Kind.FLOAT64, versions, 0.0))
+
+
 def uuid(versions: str = "0+", *, tag: int | None = None) -> bytes:
     return cast(bytes, _declare(Kind.UUID, versions, UUID_ZERO, tag=tag))
 
@@ -214,6 +219,14 @@ def array(
 ) -> list[T] | None:
     element = Spec(kind=Kind.STRUCT, struct=of)
     return cast("list[T] | None", _array(element, versions, nullable, tag))
+
+
+def int8_array(versions: str = "0+") -> list[int]:
+    return cast("list[int]", _array(Spec(kind=Kind.INT8), versions, None, None))
+
+
+def int64_array(versions: str = "0+") -> list[int]:
+    return cast("list[int]", _array(Spec(kind=Kind.INT64), versions, None, None))
 
 
 @overload

@@ -45,14 +45,16 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
+TO_BE_TIERED: Final = -6
 SINCE_VERSION: Final = {
     LATEST: 0,
     EARLIEST: 0,
     MAX_TIMESTAMP: 7,
     EARLIEST_LOCAL: 8,
     LATEST_TIERED: 9,
+    TO_BE_TIERED: 11,
 }
-"""Meaning of negative timestamps, and the first version with each (KIP-734, 405, 1005)."""
+"""Meaning of negative timestamps, and the first version with each (KIP-734, 405, 1005, 1023)."""
 ANY_EPOCH: Final = -1
 AT_ONCE_BYTES_MAX: Final = 64 * 1024
 """Size of a batch that is read on the loop; four times as much when decompressed."""
@@ -354,7 +356,7 @@ class _Asked:
         epoch_now = leader.epoch + self._broker.registry.epoch_base(state.uid)
         if row.asked.timestamp == LATEST:
             return _Found(state.next_offset, -1, epoch_now)
-        if row.asked.timestamp == LATEST_TIERED:
+        if row.asked.timestamp in (LATEST_TIERED, TO_BE_TIERED):
             return _NOTHING  # nothing is tiered to remote storage
         start = state.log_start
         epoch = state.epoch_of(start)[0] if start < state.next_offset else epoch_now
