@@ -286,8 +286,7 @@ class Node:
         return founders if set(founders) & set(others) else tuple(others)
 
     def _check_founding(self) -> None:
-        """Check that the configuration agrees with what the cluster was founded with, which is in
-        its logs; if not, ConfigError says what to write."""
+        """ConfigError, with what to write, if the logs say that it was founded otherwise."""
         problem = settings.founding_problem(self.config, self.registry.cluster)
         if problem:
             if self.writer.stop():  # else its threads may still write to the directory

@@ -557,7 +557,7 @@ BUGS: Final = {
         (replicas_in_sync.lacks_replicas, "len(in_sync) <", "len(in_sync) + 1 <"),
     ),
     "an assignment forgets who is named first": Row(
-        f"{HANDLERS}test_assignments.py::test_the_node_named_first_is_the_preferred_leader",
+        f"{HANDLERS}topics/test_assignments.py::test_the_node_named_first_is_the_preferred_leader",
         (assignments._Chooser._candidates, "first or fits", "fits"),
     ),
     "a page begins where the last one ended and one further": Row(

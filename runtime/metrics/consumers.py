@@ -133,14 +133,26 @@ def _coordinators(broker: Broker) -> Iterable[Metric]:
 def _forwarding(forwarding: RequestForwarding) -> Iterable[Metric]:
     told = forwarding.statistics
     counters = {
-        "forwarded": ("To the nodes where coordinators have moved.", told.forwarded),
-        "returned": ("Of those, refused there: not the coordinator either.", told.returned),
-        "unanswered": ("Of those, without an answer.", told.unanswered),
-        "received": ("From nodes whose coordinators have moved here.", told.received),
-        "refused": ("Of those, too many, too late, or not understood.", told.refused),
+        "evenkeel_group_requests_forwarded": (
+            "To the nodes where coordinators have moved.",
+            told.forwarded,
+        ),
+        "evenkeel_group_requests_returned": (
+            "Of those, refused there: not the coordinator either.",
+            told.returned,
+        ),
+        "evenkeel_group_requests_unanswered": ("Of those, without an answer.", told.unanswered),
+        "evenkeel_group_requests_received": (
+            "From nodes whose coordinators have moved here.",
+            told.received,
+        ),
+        "evenkeel_group_requests_refused": (
+            "Of those, too many, too late, or not understood.",
+            told.refused,
+        ),
     }
     for name, (text, value) in counters.items():
-        yield CounterMetricFamily(f"evenkeel_group_requests_{name}", text, value=value)
+        yield CounterMetricFamily(name, text, value=value)
     under_way = GaugeMetricFamily(
         "evenkeel_group_requests_under_way", "Without an answer yet.", labels=["from"]
     )
