@@ -42,6 +42,7 @@ from balancer.registry.records import (
     PLACED_IN,
     PLACEMENT,
     REPLICA_SETS,
+    REPLICAS,
     TOKEN,
     TOPIC_4,
     TOPIC_ID,
@@ -276,6 +277,8 @@ class PinGroup:
 
     group: GroupId
     node: NodeId | None
+    order: tuple[NodeId, ...] = ()
+    """In which clients are to be told its replicas, `node` first; empty: nobody asked for one."""
 
 
 @attrs.frozen
@@ -517,7 +520,6 @@ _KINDS: Final[Mapping[int, tuple[type[Any], Field[Any]]]] = {
     11: (DrainNode, record(DrainNode, I32, FLAG)),
     12: (AllocateProducerIds, record(AllocateProducerIds, I32, I32)),
     13: (SetPolicy, record(SetPolicy, _VERSION_OR_NONE, POLICY)),
-    14: (PinGroup, record(PinGroup, U32, optional(I32))),
     15: (AdoptPlan, record(AdoptPlan, I64, PLACEMENT, FLAG, PLAN_RECORD)),
     16: (PublishWeights, record(PublishWeights, WEIGHTS)),
     17: (CancelSteal, record(CancelSteal, I64)),
@@ -534,6 +536,7 @@ _KINDS: Final[Mapping[int, tuple[type[Any], Field[Any]]]] = {
     30: (DeleteTopic, record(DeleteTopic, optional(STRING), optional(TOPIC_ID), EPOCHS)),
     31: (CreateTopic, record(CreateTopic, STRING, TOPIC_ID, I32, I32, CONFIGS, PLACED_IN)),
     32: (CreatePartitions, record(CreatePartitions, STRING, I32, PLACED_IN)),
+    33: (PinGroup, record(PinGroup, U32, optional(I32), REPLICAS)),
 }
 _CREATE_3: Final = opening(CreateTopic, STRING, TOPIC_ID, I32, I32, CONFIGS)
 _GROW_4: Final = opening(CreatePartitions, STRING, I32)
@@ -544,6 +547,7 @@ _OLDER: Final[Mapping[type[Any], Extended[Any]]] = {
     CreatePartitions: Extended(4, _GROW_4, lambda one: not one.groups),
     DeleteTopic: Extended(5, _DELETE_5, lambda one: not one.epochs),
     FoundCluster: Extended(1, _FOUND_1, lambda one: not one.founders and not one.replicas),
+    PinGroup: Extended(14, opening(PinGroup, U32, optional(I32)), lambda one: not one.order),
 }
 _DECISION: Final[Field[Command]] = union(FORMAT_VERSION, _KINDS, _OLDER)
 _DECIDED: Final = (Decided, record(Decided, I64, _DECISION))

@@ -126,7 +126,7 @@ COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
     DrainNode: st.builds(DrainNode, i32, st.booleans()),
     AllocateProducerIds: st.builds(AllocateProducerIds, i32, i32),
     SetPolicy: st.builds(SetPolicy, versions, policies),
-    PinGroup: st.builds(PinGroup, u32, st.none() | i32),
+    PinGroup: st.builds(PinGroup, u32, st.none() | i32, st.lists(i32, max_size=3).map(tuple)),
     AdoptPlan: st.builds(
         AdoptPlan, i64, st.dictionaries(u32, i32, max_size=6), st.booleans(), plans
     ),
@@ -198,6 +198,10 @@ GOLDEN: list[tuple[Command, str]] = [
     (PauseBalancer(True), "010a 01 00"),
     (DrainNode(NodeId(2), True), "010b 00000002 01"),
     (PinGroup(GroupId(3), NodeId(2)), "010e 00000003 01 00000002"),
+    (
+        PinGroup(GroupId(3), NodeId(2), (NodeId(2), NodeId(1))),
+        "0121 00000003 01 00000002 00000002 00000002 00000001",
+    ),
     (
         PublishWeights(Weights("s", 7, {GroupId(1): 900})),
         "0110 000173 000000000000000700000001 00000001 00000384",
@@ -348,8 +352,15 @@ def image(version: int) -> bytes:
 
 
 def test_the_bytes_of_an_image_do_not_change() -> None:
-    assert reborn().snapshot() == image(6)
-    assert Registry.restore(image(6)).snapshot() == image(6)
+    assert ordered().snapshot() == image(7)
+    assert Registry.restore(image(7)).snapshot() == image(7)
+
+
+def test_an_image_of_before_replicas_had_an_order_is_read() -> None:
+    """It was written by version 6 of `reborn`."""
+    restored = Registry.restore(image(6))
+    assert restored.snapshot() == reborn().snapshot()
+    assert restored.orders == {}
 
 
 def test_an_image_of_before_leader_epochs_began_higher_is_read() -> None:
@@ -407,6 +418,14 @@ def reborn() -> Registry:
         DeleteTopic("b", None, {GroupId(group): 10 * group for group in range(1, 5)}),
         CreateTopic("b", bytes([3] * 16), 3),
     )
+    return registry
+
+
+def ordered() -> Registry:
+    """Also with a pin that says in which order clients are told the replicas."""
+    registry = reborn()
+    run(registry, PinGroup(GroupId(1), NodeId(2), (NodeId(2), NodeId(4), NodeId(1))))
+    assert registry.orders == {GroupId(1): (2, 4, 1)}
     return registry
 
 

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from broker.handlers.topics.places import in_order
 from broker.requests.context import Broker
 from paxos.ids import GroupId, NodeId
 from wire.error_codes import ErrorCode
@@ -37,5 +38,4 @@ def _replicas(broker: Broker, group: GroupId) -> list[NodeId]:
     ideal master first."""
     registry = broker.registry
     there = {*broker.groups.members(group), *registry.replica_set(group)} & registry.nodes.keys()
-    ideal = registry.placement.get(group)
-    return sorted(there, key=lambda one: (one != ideal, one))
+    return in_order(broker, group, there)

@@ -18,6 +18,7 @@ import attrs
 
 from balancer.registry.commands import Command, ConfigureTopic, Done
 from balancer.registry.records import Topic
+from broker.handlers.topics.broker_settings import THROTTLES
 from broker.handlers.topics.configs import ResourceType, node_problem
 from broker.handlers.topics.known_names import no_such_topic, when_known
 from broker.handlers.topics.registry_changes import DONE, Verdict, deadline_of, refused, submit
@@ -226,10 +227,7 @@ def _decision(
     if resource.type == ResourceType.TOPIC:
         return _command(broker, resource, unsure)
     if resource.type == ResourceType.BROKER:
-        return node_problem(broker, resource.name) or _only_nothing(
-            resource,
-            "a node's settings come from its configuration file: change it and restart the node",
-        )
+        return node_problem(broker, resource.name) or _node_decision(resource)
     if resource.type == ResourceType.GROUP:
         as_they_are = {(one.name, one.value) for one in group_settings(broker)}
         changed = [pair for pair in resource.sets if pair not in as_they_are]
@@ -241,6 +239,18 @@ def _decision(
     if resource.type == ResourceType.CLIENT_METRICS:
         return _only_nothing(resource, "nodes do not collect the metrics of clients")
     return Verdict(ErrorCode.INVALID_REQUEST, f"there are no resources of type {resource.type}")
+
+
+def _node_decision(resource: _Resource) -> Verdict:
+    """Rates for throttles are accepted, because kafka-reassign-partitions sets them (ADR 57)."""
+    for name, value in resource.sets:
+        if name in THROTTLES and not (value or "").isdecimal():
+            return Verdict(ErrorCode.INVALID_CONFIG, f"{name} is a number of bytes per second")
+    others = [pair for pair in resource.sets if pair[0] not in THROTTLES]
+    return _only_nothing(
+        attrs.evolve(resource, sets=others),
+        "a node's settings come from its configuration file: change it and restart the node",
+    )
 
 
 def _only_nothing(resource: _Resource, why: str) -> Verdict:

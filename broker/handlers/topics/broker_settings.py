@@ -16,6 +16,14 @@ from wire.messages.configs import DescribeConfigsSynonym
 
 _FLAGS: Final = {True: "true", False: "false"}
 PROTOCOL: Final = "PLAINTEXT"
+THROTTLES: Final = (
+    "follower.replication.throttled.rate",
+    "leader.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
+"""What kafka-reassign-partitions sets and deletes on every node: accepted, and without effect."""
+_NO_RATE: Final = str(2**63 - 1)
+"""Kafka's default: no bound."""
 
 
 class _Row(NamedTuple):
@@ -35,6 +43,7 @@ def broker_settings(broker: Broker) -> Iterator[Setting]:
             *_addresses(broker),
             *_of_groups(broker.consumer_groups.config),
             *_others(broker, broker.config),
+            *map(_throttle, THROTTLES),
         )
     }
     for _, row in sorted(rows.items()):
@@ -48,6 +57,11 @@ def broker_settings(broker: Broker) -> Iterator[Setting]:
             read_only=True,
             synonyms=(DescribeConfigsSynonym(row.name, row.value, source),),
         )
+
+
+def _throttle(name: str) -> _Row:
+    text = "no effect, whatever it is set to: state transfer has bounds of its own"
+    return _Row(name, _NO_RATE, ConfigType.LONG, text, configured=False)
 
 
 def _of_topics(broker: Broker) -> Iterator[_Row]:
@@ -85,6 +99,13 @@ def _of_groups(config: CoordinatorConfig) -> Iterator[_Row]:
         str(config.consumer_heartbeat_interval_ms),
         integer,
         "",
+        False,
+    )
+    yield _Row(
+        "group.consumer.migration.policy",
+        "bidirectional",
+        ConfigType.STRING,
+        "Classic and new members may be in one group, which changes its kind in both directions.",
         False,
     )
     yield _Row(

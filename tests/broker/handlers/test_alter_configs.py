@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.handlers.topics.broker_settings import broker_settings
 from broker.handlers.topics.registry_changes import EVERYWHERE_NS
 from broker.proposals.intake import FailureReason, NotDone
 from paxos.ids import MS, REGISTRY_GROUP, NodeId
@@ -295,7 +296,7 @@ THROTTLES = ("leader.replication.throttled.rate", "follower.replication.throttle
     ("kind", "name", "sets"),
     [
         (BROKER, "1", ("num.partitions", "9")),
-        (BROKER, "", ("leader.replication.throttled.rate", "9")),
+        (BROKER, "", ("num.io.threads", "9")),
         (GROUP, "g", ("consumer.session.timeout.ms", "9")),
         (16, "m", ("metrics", "*")),
         (8, "1", ("root", "DEBUG")),
@@ -328,6 +329,29 @@ def test_a_consumer_group_may_be_given_the_settings_it_has() -> None:
         resource = IncrementalAlterConfigsResource(GROUP, "g", named)
         [answer] = world.ask(1, IncrementalAlterConfigsRequest([resource]), 1).responses
         assert answer.error_code == error
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("leader.replication.throttled.rate", "1000000", ErrorCode.NONE),
+        ("follower.replication.throttled.rate", "1000000", ErrorCode.NONE),
+        ("replica.alter.log.dirs.io.max.bytes.per.second", "1", ErrorCode.NONE),
+        ("leader.replication.throttled.rate", "fast", ErrorCode.INVALID_CONFIG),
+        ("num.io.threads", "9", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_throttles_of_nodes_are_accepted_and_change_nothing(
+    name: str, value: str, error: ErrorCode
+) -> None:
+    """kafka-reassign-partitions --throttle sets them, and every --verify deletes them."""
+    world = world_with()
+    named = [IncrementalAlterableConfig(name, SET, value)]
+    resource = IncrementalAlterConfigsResource(BROKER, "1", named)
+    [answer] = world.ask(1, IncrementalAlterConfigsRequest([resource]), 1).responses
+    assert answer.error_code == error
+    rate = {one.name: one.value for one in broker_settings(world[1].broker)}
+    assert rate["leader.replication.throttled.rate"] == str(2**63 - 1)
 
 
 def test_each_resource_has_its_own_verdict() -> None:
