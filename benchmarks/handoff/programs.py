@@ -1,6 +1,6 @@
 """Client programs of several languages that say what they see while masters move.
 
-Each is a few dozen lines under tests/compat/<language>/, with its library's own defaults: it
+Each is a few dozen lines under tests/compat/moving/<language>/, with its library's own defaults: it
 produces numbers at a steady rate and reads them in a consumer group, and prints a line for each
 acknowledgement, each message read, and each error. Libraries are pinned beside the programs. A
 language that is missing on this machine is skipped, and the reason is told.
@@ -17,8 +17,8 @@ from typing import Final
 
 import attrs
 
-SOURCES: Final = Path(__file__).parents[2] / "tests" / "compat"
-BUILD: Final = Path(__file__).parents[2] / "build" / "compat"
+SOURCES: Final = Path(__file__).parents[2] / "tests" / "compat" / "moving"
+BUILD: Final = Path(__file__).parents[2] / "build" / "compat-moving"
 BUILD_S_MAX: Final = 600.0
 
 
