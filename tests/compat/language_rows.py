@@ -234,7 +234,7 @@ def _until_read(events: Told) -> None:
 def _inflict(fault: str, ground: Ground) -> None:
     if fault == "move":
         for _ in range(MOVES):
-            ground.faults.move(ground.name)
+            ground.faults.move()
     elif fault == "kill":
         ground.faults.kill()
     else:

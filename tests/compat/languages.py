@@ -53,14 +53,17 @@ class Missing(Exception):
 class Faults(Protocol):
     """What a row may do to the cluster while a program works."""
 
-    def move(self, topic: str) -> None:
-        """Move the masters of all Paxos groups to another node, once."""
+    def move(self) -> None:
+        """Move all masters to the next node: the topic's, its consumer group's, the registry's."""
 
     def kill(self) -> None:
         """Kill a node and start it again."""
 
     def roll(self) -> None:
         """Restart every node in turn, as `evenkeel rolling-restart` does."""
+
+    def calm(self) -> None:
+        """Spread the masters evenly, and wait for that."""
 
 
 @attrs.frozen
@@ -72,6 +75,8 @@ class Ground:
     faults: Faults
     scratch: Path
     """A folder of this row's own, for what its programs write."""
+    elsewhere: str = ""
+    """The bootstrap address of a second cluster, of one node, for what copies between two."""
 
 
 Row = Callable[["Program", Ground], None]
