@@ -37,7 +37,7 @@ from tests.compat.model import Client, Lacking
 
 PYTHON: Final = "Python, and librdkafka"
 """The section of the clients that are called in this process, and of kcat."""
-START_S_MAX: Final = 60.0
+START_S_MAX: Final = 120.0
 CLIENTS: Final[Mapping[str, Callable[[str], Client]]] = {
     "confluent": Confluent,
     "confluent-consumer": partial(Confluent, group_protocol="consumer"),
@@ -97,7 +97,7 @@ async def nodes(directory: Path, count: int) -> AsyncIterator[Launcher]:
         "balancer.hold_down_ms=300",  # rows move masters one move after the other
     ]
     async with launch(spec, overrides=settings) as cluster:
-        await cluster.start_all()
+        await cluster.start_all(START_S_MAX)
         await everything_has_a_master(cluster)
         yield cluster
 
