@@ -12,9 +12,7 @@ Exits with 1 if a cell failed.
 import argparse
 import sys
 import tempfile
-import time
-import traceback
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -26,58 +24,12 @@ from cluster import status
 from cluster.launcher import Launcher, launch
 from cluster.spec import plan
 from tests.compat import by_language, cells
-from tests.compat.aio import Aiokafka
-from tests.compat.cells import Cell, Verdict
-from tests.compat.confluent import Confluent
 from tests.compat.faults import ClusterFaults
-from tests.compat.features import FEATURES, Story
-from tests.compat.kafkapython import KafkaPython
-from tests.compat.kcat import Kcat
-from tests.compat.model import Client, Lacking
+from tests.compat.features import FEATURES
 
 PYTHON: Final = "Python, and librdkafka"
 """The section of the clients that are called in this process, and of kcat."""
 START_S_MAX: Final = 120.0
-CLIENTS: Final[Mapping[str, Callable[[str], Client]]] = {
-    "confluent": Confluent,
-    "confluent-consumer": partial(Confluent, group_protocol="consumer"),
-    "kafka-python": KafkaPython,
-    "aiokafka": Aiokafka,
-    "kcat": Kcat,
-}
-GROUPS_ONLY: Final = "confluent-consumer"
-"""It differs from the plain one only in features whose name begins with "group"."""
-
-
-def run(client: Client, bootstrap: str, number: int, feature: str) -> Cell:
-    story = Story(client, f"compat-{number}-{list(FEATURES).index(feature)}", bootstrap)
-    begun = time.monotonic()
-    try:
-        FEATURES[feature](story)
-    except Lacking:
-        return Cell(Verdict.LACKING)
-    except Exception as error:  # noqa: BLE001  whatever a library raises is the cell's verdict
-        traceback.print_exc()
-        return Cell(Verdict.FAILED, time.monotonic() - begun, f"{type(error).__name__}: {error}")
-    return Cell(Verdict.OK, time.monotonic() - begun)
-
-
-def matrix(bootstrap: str, clients: list[str], features: list[str]) -> dict[str, dict[str, Cell]]:
-    told: dict[str, dict[str, Cell]] = {}
-    for number, key in enumerate(clients):
-        missing = Kcat.missing() if key == "kcat" else None
-        if missing is not None:
-            print(f"{key}: skipped, {missing}")
-            continue
-        client = CLIENTS[key](bootstrap)
-        name = f"{client.name} {client.version()}"
-        told[name] = {}
-        for feature in features:
-            if key == GROUPS_ONLY and not feature.startswith("group"):
-                continue
-            cell = told[name][feature] = run(client, bootstrap, number, feature)
-            print(f"{name:45} {feature:40} {cell.verdict:8} {cell.seconds:5.1f} s {cell.why[:200]}")
-    return told
 
 
 async def everything_has_a_master(cluster: Launcher) -> None:
@@ -111,12 +63,9 @@ async def main(options: argparse.Namespace) -> int:
         directory = Path(scratch)
         async with nodes(directory / "data", 3) as cluster:
             if python:
-                chosen = options.client or list(CLIENTS), options.feature or list(FEATURES)
-                told = await trio.to_thread.run_sync(matrix, cluster.spec.bootstrap, *chosen)
-                sections[PYTHON] = cells.table(told, chosen[1])
-                failed += sum(
-                    bool(cell.why) for column in told.values() for cell in column.values()
-                )
+                table, more = await in_python(cluster, options)
+                sections[PYTHON] = table
+                failed += more
             if languages:
                 tables, more = await in_languages(cluster, directory, languages, options)
                 sections |= tables
@@ -126,6 +75,17 @@ async def main(options: argparse.Namespace) -> int:
         print(f"written: {cells.REPORT.name}")
     print(f"{failed} cells failed")
     return 1 if failed else 0
+
+
+async def in_python(cluster: Launcher, options: argparse.Namespace) -> tuple[str, int]:
+    from tests.compat import in_python  # the libraries are there only where this is wanted
+
+    features = options.feature or list(FEATURES)
+    clients = options.client or list(in_python.CLIENTS)
+    asked = cluster.spec.bootstrap, clients, features
+    told = await trio.to_thread.run_sync(in_python.matrix, *asked)
+    failed = sum(bool(cell.why) for column in told.values() for cell in column.values())
+    return cells.table(told, features), failed
 
 
 async def in_languages(
@@ -145,7 +105,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="make compat", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--client", action="append", choices=CLIENTS)
+    parser.add_argument("--client", action="append")
     parser.add_argument("--feature", action="append", choices=FEATURES)
     parser.add_argument("--language", action="append", choices=by_language.LANGUAGES)
     parser.add_argument("--program", default="", help="only clients of these names (an expression)")

@@ -21,7 +21,8 @@ its options are what the rows in `language_rows.py` give it:
     --do group    --group G --count N --seconds N [--protocol classic|consumer] [--assignor A]
                   [--instance I]: from the committed offset, else from the beginning; it ends after
                   N records or after so many seconds, commits what it has read and closes. Each new
-                  assignment is {"event": "rebalance", "partitions": [..]}
+                  assignment is {"event": "rebalance", "partitions": [..]} with all that
+                  the member has then
     --do times    --at MS: {"event": "offset", "offset": .. or null} for partition 0
     --do admin    creates the topic with 2 partitions and retention.ms=1000, describes it, makes
                   that 2000 and 5 partitions, lists and deletes it; {"event": "step", "what": ..}
