@@ -15,7 +15,11 @@ from tests.compat.languages import Ground, Missing, Program, of, run
 HERE: Final = Path(__file__).parent
 TARGET: Final = HERE / "target"
 CLASSPATH: Final = TARGET / "classpath.txt"
-JVM: Final = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp")
+JVM: Final = (
+    *("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+    *("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp"),
+)
+"""Small and soon started: on a machine of two cores, beside three nodes."""
 BUILD_S_MAX: Final = 540.0
 
 

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from tests.compat.java.jvm import free_port
-from tests.compat.java.programs import built
+from tests.compat.java.programs import JVM, built
 from tests.compat.side_by_side.peer import Peer
 from wire.messages.api_versions import ApiVersionsRequest
 
 CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qk"
 START_S_MAX: Final = 120.0
 STOP_S_MAX: Final = 20.0
-JVM: Final = ("java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp")
 
 
 def settings(directory: Path, port: int, controller: int) -> dict[str, object]:
