@@ -20,15 +20,16 @@ import trio
 from cluster.launcher import launch
 from cluster.spec import plan
 from tests.compat.languages import Missing
-from tests.compat.side_by_side import administration, groups, page, records
+from tests.compat.side_by_side import administration, frames, groups, page, records
 from tests.compat.side_by_side.comparison import Difference, compare, reasons, unexplained
 from tests.compat.side_by_side.kafka_broker import broker
 from tests.compat.side_by_side.peer import Peer, advertised, common
+from wire.apis import APIS
 
 START_S_MAX: Final = 120.0
 STORIES: Final = {
     f"{module.__name__.rpartition('.')[2]}, {story.__name__.replace('_', ' ')}": story
-    for module in (records, groups, administration)
+    for module in (frames, records, groups, administration)
     for story in module.STORIES
 }
 
@@ -39,7 +40,18 @@ def both(kafka: Peer, evenkeel: Peer, stories: Sequence[str]) -> list[Difference
     for name in stories:
         for peer in (kafka, evenkeel):
             _tell(peer, name)
-    return [*_advertised(theirs, ours), *compare(kafka.answers, evenkeel.answers)]
+    found = [*_advertised(theirs, ours), *compare(kafka.answers, evenkeel.answers)]
+    return found if list(stories) != list(STORIES) else [*found, *_never_asked(kafka)]
+
+
+def _never_asked(peer: Peer) -> list[Difference]:
+    """Whoever serves one more API writes a story for it."""
+    asked = {one.where.partition(": ")[2].partition(",")[0] for one in peer.answers}
+    return [
+        Difference("no story asks", APIS[key].name, "", "")  # type: ignore[index]
+        for key in peer.common
+        if APIS[key].name not in asked  # type: ignore[index]
+    ]
 
 
 def _tell(peer: Peer, name: str) -> None:

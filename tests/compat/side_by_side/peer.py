@@ -11,7 +11,14 @@ from typing import Any, Final
 import attrs
 
 from tests.compat.side_by_side.plain import Tree, plain
-from wire.apis import APIS, Request, api_of, decode_response, encode_request
+from wire.apis import (
+    APIS,
+    Request,
+    api_of,
+    decode_response,
+    encode_request,
+    response_correlation_id,
+)
 from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
 from wire.messages.api_versions import ApiVersionsRequest
@@ -20,8 +27,11 @@ from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 ANSWER_S_MAX: Final = 15.0
+RAW_S_MAX: Final = 3.0
 READY_S_MAX: Final = 60.0
 CLIENT_ID: Final = "side-by-side"
+LAST: Final = 77_777
+"""The correlation id of the good request behind raw bytes."""
 _LENGTH: Final = struct.Struct(">i")
 NOT_YET: Final = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -90,6 +100,26 @@ class Peer:
             where = f"{self.story}: {api_of(type(sample)).name}, {what}"
             self.answers.append(Answer(where, version, plain(answer, version, asked, self.loose)))
         return answer
+
+    def raw(self, what: str, *frames: bytes) -> None:
+        """Bytes as they are, and a good request behind them: what comes back before its answer."""
+        self.close()
+        told = []
+        try:
+            link = self._link()
+            link.settimeout(RAW_S_MAX)
+            for frame in (*frames, *encode_request(ApiVersionsRequest(), 0, LAST, CLIENT_ID)):
+                link.sendall(frame)
+            while not told or told[-1] != LAST:
+                told.append(response_correlation_id(memoryview(self._receive(link))))
+            end = "stays open"
+        except TimeoutError:
+            end = NoAnswer.SILENCE.value
+        except OSError:
+            end = NoAnswer.CLOSED.value
+        self.close()
+        answered = [one for one in told if one != LAST]
+        self.answers.append(Answer(f"{self.story}: {what}", -1, f"answered {answered}, {end}"))
 
     # -- not recorded --------------------------------------------------------------------------
 
