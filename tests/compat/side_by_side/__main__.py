@@ -37,6 +37,8 @@ STORIES: Final = {
 def both(kafka: Peer, evenkeel: Peer, stories: Sequence[str]) -> list[Difference]:
     theirs, ours = advertised(kafka), advertised(evenkeel)
     kafka.common = evenkeel.common = common(theirs, ours)
+    for peer in (kafka, evenkeel):
+        peer.warm()
     for name in stories:
         for peer in (kafka, evenkeel):
             _tell(peer, name)

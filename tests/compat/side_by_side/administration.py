@@ -6,6 +6,7 @@ from typing import Any, Final
 from tests.broker.batches import batch
 from tests.compat.side_by_side.peer import Peer, Which
 from tests.compat.side_by_side.records import NOWHERE, produce
+from wire.apis import APIS, ApiKey
 from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.configs import (
     AlterableConfig,
@@ -325,7 +326,7 @@ def deleting(peer: Peer) -> None:
 
 def directories(peer: Peer) -> None:
     peer.topic("ld")
-    peer.quiet(produce("ld", batch("a")))
+    peer.write(produce("ld", batch("a")))
     ask = lambda what, *topics: peer.ask(what, DescribeLogDirsRequest(list(topics)))  # noqa: E731
     ask("of a topic", DescribableLogDirTopic("ld", [0]))
     ask("of an unknown topic", DescribableLogDirTopic("nobody", [0]))
@@ -389,7 +390,15 @@ def clusters(peer: Peer) -> None:
     peer.ask("with fenced nodes", DescribeClusterRequest(include_fenced_brokers=True), least=2)
 
 
+def empty_requests(peer: Peer) -> None:
+    """Every API, also those that are served in order to refuse, with nothing in the request."""
+    for key in peer.common:
+        if key not in (ApiKey.PRODUCE, ApiKey.FETCH):  # acks=0 and a wait: stories ask for both
+            peer.ask("with nothing in it", APIS[key].request())
+
+
 STORIES: Final[Sequence[Any]] = (
+    empty_requests,
     versions,
     metadata,
     creating,

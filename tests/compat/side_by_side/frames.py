@@ -30,7 +30,7 @@ def versions(peer: Peer) -> None:
     peer.raw("an API with a negative key", head(-1, 0))
     peer.raw("Metadata in a version of the future", head(3, 99))
     peer.raw("Metadata in a negative version", head(3, -1))
-    peer.raw("ApiVersions in a version of the future", head(18, 99))
+    peer.raw("ApiVersions in a version of the future", head(18, 99, body=b"\x00"))
     peer.raw("Produce in version 0", head(0, 0))
     peer.raw("Fetch in version 0", head(1, 0))
 

@@ -285,11 +285,11 @@ def beat(
 def broker_side(peer: Peer) -> None:
     """KIP-848."""
     topic_id = peer.topic("k", partitions=2)
-    peer.quiet(produce("k", batch("a")))
+    peer.write(produce("k", batch("a")))
     peer.coordinates("k")
     ask = lambda what, *rest, **options: peer.ask(what, beat(*rest, **options), NEWEST)  # noqa: E731
     one = "AAAAAAAAAAAAAAAAAAAAAA"
-    ask("joins", "k", one, 0)
+    epoch = ask("joins", "k", one, 0).member_epoch
     ask("a group without a name", "", one, 0)
     ask("a member without a name", "k2", "", 0)
     ask("no subscription", "k2", one, 0, topics=None)
@@ -305,7 +305,7 @@ def broker_side(peer: Peer) -> None:
     ask("an empty rack", "k2", one, 0, rack_id="")
     ask("a pattern", "k5", one, 0, topics=None, subscribed_topic_regex="k.*")
     ask("a pattern that is none", "k6", one, 0, topics=None, subscribed_topic_regex="k(")
-    ask("goes on", "k", one, 1, topics=None)
+    ask("goes on", "k", one, epoch, topics=None)
     ask("an epoch of the future", "k", one, 50, topics=None)
     ask("an unknown member", "k", "BBBBBBBBBBBBBBBBBBBBBB", 1, topics=None)
     ask("an unknown group", "none", one, 1, topics=None)
@@ -313,17 +313,17 @@ def broker_side(peer: Peer) -> None:
     ask("leaves a group that is not there", "none", one, -1, topics=None)
     ask("an unknown member leaves", "k", "BBBBBBBBBBBBBBBBBBBBBB", -1, topics=None)
     ask("a static leave without an instance", "k", one, -2, topics=None)
-    assigned_group(peer, one)
+    assigned_group(peer, one, epoch)
 
 
-def assigned_group(peer: Peer, one: str) -> None:
+def assigned_group(peer: Peer, one: str, epoch: int) -> None:
     at = lambda what, *rest, **options: peer.ask(what, commit(*rest, **options), NEWEST)  # noqa: E731
-    at("under its epoch", "k", "k", (0, 1), generation=1, member=one)
-    at("under another epoch", "k", "k", (0, 1), generation=7, member=one)
+    at("under its epoch", "k", "k", (0, 1), generation=epoch, member=one)
+    at("under another epoch", "k", "k", (0, 1), generation=epoch + 7, member=one)
     at("of no member, into an assigned group", "k", "k", (0, 1))
-    group = OffsetFetchRequestGroup("k", one, 1, None)
+    group = OffsetFetchRequestGroup("k", one, epoch, None)
     peer.ask("under its epoch", OffsetFetchRequest(groups=[group]), least=9)
-    group = OffsetFetchRequestGroup("k", one, 7, None)
+    group = OffsetFetchRequestGroup("k", one, epoch + 7, None)
     peer.ask("under another epoch", OffsetFetchRequest(groups=[group]), least=9)
     peer.ask("of an assigned group", ConsumerGroupDescribeRequest(["k"]))
     peer.ask("of an unknown group", ConsumerGroupDescribeRequest(["none"]))
@@ -334,7 +334,7 @@ def assigned_group(peer: Peer, one: str) -> None:
     peer.ask("of an assigned group", DescribeGroupsRequest(["k"]))
     peer.ask("of an assigned group", DeleteGroupsRequest(["k"]), NEWEST)
     peer.ask("into an assigned group", join("k", topic="k"), NEWEST)
-    peer.ask("in an assigned group", HeartbeatRequest("k", 1, one), NEWEST)
+    peer.ask("in an assigned group", HeartbeatRequest("k", epoch, one), NEWEST)
     joined(peer, "kc", topic="k")
     peer.ask("into a classic group", beat("kc", one, 0), NEWEST)
     peer.ask("of a classic group", ConsumerGroupDescribeRequest(["kc"]))

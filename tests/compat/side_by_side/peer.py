@@ -22,8 +22,10 @@ from wire.apis import (
 from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
 from wire.messages.api_versions import ApiVersionsRequest
+from wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from wire.messages.membership import FindCoordinatorRequest
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from wire.messages.producer_ids import InitProducerIdRequest
 from wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 ANSWER_S_MAX: Final = 15.0
@@ -162,12 +164,32 @@ class Peer:
         while True:
             asked = MetadataRequest([MetadataRequestTopic(name=name)], False)
             (found,) = self.quiet(asked).topics
-            if found.error_code == 0 and all(
-                one.error_code == 0 and one.leader_id >= 0 for one in found.partitions
-            ):
+            led = [one for one in found.partitions if one.error_code == 0 and one.leader_id >= 0]
+            if found.error_code == 0 and len(led) == len(found.partitions):
+                self._until_leading(name, len(led))
                 return bytes(found.topic_id)
             assert time.monotonic() < deadline, (self.name, found)
             time.sleep(0.05)
+
+    def _until_leading(self, topic: str, partitions: int) -> None:
+        """Kafka's metadata names a leader before it knows that it is one."""
+        parts = [ListOffsetsPartition(number, timestamp=-2) for number in range(partitions)]
+        asked = ListOffsetsRequest(-1, topics=[ListOffsetsTopic(topic, parts)])
+        self.until(
+            "does not lead",
+            lambda: all(one.error_code == 0 for one in self.quiet(asked).topics[0].partitions),
+        )
+
+    def write(self, request: Request) -> None:
+        """Produce what is to be read, again until it is there: a new leader refuses at first."""
+        self.until(
+            "cannot be written to",
+            lambda: all(
+                part.error_code == 0
+                for topic in self.quiet(request).responses
+                for part in topic.partition_responses
+            ),
+        )
 
     def until(self, what: str, true: Callable[[], bool]) -> None:
         deadline = time.monotonic() + READY_S_MAX
@@ -182,6 +204,12 @@ class Peer:
             "no coordinator",
             lambda: all(one.error_code not in NOT_YET for one in self.quiet(asked).coordinators),
         )
+
+    def warm(self) -> None:
+        """Wait for what a fresh Kafka makes at its first use: coordinators and producer ids."""
+        self.coordinates("warm")
+        ids = InitProducerIdRequest(None, 60_000)
+        self.until("no producer ids", lambda: self.quiet(ids).error_code == 0)
 
     def close(self) -> None:
         if self._socket is not None:

@@ -23,10 +23,20 @@ IDENTITIES: Final = (
     *("broker_id", "node_id", "batch_index"),
 )
 TEXTS: Final = {"error_message", "batch_index_error_message", "documentation", "cluster_id"}
-DRAWN: Final = {"member_id", "leader", "topic_id", "producer_id", "log_dir"}
+"""There or not; no words are words of no characters."""
+DRAWN: Final = {"member_id", "leader", "topic_id", "producer_id", "log_dir", "session_id"}
 """Each side draws its own: told is only whether it is the one of the request."""
 COUNTED: Final = frozenset(
-    {"total_bytes", "usable_bytes", "partition_size", "leader_epoch", "port"}
+    {
+        "total_bytes",
+        "usable_bytes",
+        "partition_size",
+        "leader_epoch",
+        "member_epoch",
+        "group_epoch",
+        "assignment_epoch",
+        "port",
+    }
 )
 """Only the sign is compared."""
 PASSED_OVER: Final = {"throttle_time_ms"}
@@ -62,7 +72,7 @@ def _struct(message: Any, context: _Context) -> dict[str, Any]:
 
 
 def _value(name: str, kind: Kind, value: Any, context: _Context) -> Any:
-    if value is None:
+    if value is None or (name in TEXTS and not value):
         return "null"
     if kind is Kind.RECORDS:
         return _records(value)
@@ -79,9 +89,9 @@ def _leaf(name: str, value: Any, context: _Context) -> str:
     if name == "error_code":
         return _error(value)
     if name in TEXTS:
-        return "text" if value else "''"
+        return "text"
     if name in DRAWN:
-        if value in ("", -1, UUID_ZERO):
+        if value in ("", -1, UUID_ZERO) or (name, value) == ("session_id", 0):
             return "none"
         return "the one asked for" if value in context.asked else "some"
     if name in context.loose:

@@ -165,7 +165,7 @@ def producer_ids(peer: Peer) -> None:
 def fetching(peer: Peer) -> None:
     topic_id = peer.topic("f", partitions=2)
     for value in ("a", "b", "c"):
-        peer.quiet(produce("f", batch(value)))
+        peer.write(produce("f", batch(value)))
     ask = lambda what, *wanted, **options: peer.ask(what, fetch("f", topic_id, *wanted, **options))  # noqa: E731
     ask("from 0", at(0))
     ask("from the middle", at(1))
@@ -198,7 +198,7 @@ def fetching(peer: Peer) -> None:
 
 def sessions(peer: Peer) -> None:
     topic_id = peer.topic("s")
-    peer.quiet(produce("s", batch("a")))
+    peer.write(produce("s", batch("a")))
     ask = lambda what, **options: peer.ask(what, fetch("s", topic_id, at(0), **options), least=7)  # noqa: E731
     ask("a new session", session_epoch=0)
     ask("no session", session_epoch=-1)
@@ -211,8 +211,8 @@ def sessions(peer: Peer) -> None:
 
 def listing(peer: Peer) -> None:
     peer.topic("l", partitions=2)
-    peer.quiet(produce("l", timed([0, 1_000, 500])))
-    peer.quiet(produce("l", timed([2_000, 1_500])))
+    peer.write(produce("l", timed([0, 1_000, 500])))
+    peer.write(produce("l", timed([2_000, 1_500])))
 
     def ask(what: str, *wanted: ListOffsetsPartition, topic: str = "l", **options: Any) -> None:
         topics = [ListOffsetsTopic(topic, list(wanted))]
@@ -242,7 +242,7 @@ def listing(peer: Peer) -> None:
 
 def epochs(peer: Peer) -> None:
     peer.topic("e")
-    peer.quiet(produce("e", batch("a", "b")))
+    peer.write(produce("e", batch("a", "b")))
 
     def ask(what: str, topic: str, *wanted: OffsetForLeaderPartition) -> None:
         topics = [OffsetForLeaderTopic(topic, list(wanted))]
@@ -260,7 +260,7 @@ def epochs(peer: Peer) -> None:
 def deleting(peer: Peer) -> None:
     peer.topic("d", partitions=2)
     for value in "abcdef":
-        peer.quiet(produce("d", batch(value)))
+        peer.write(produce("d", batch(value)))
 
     def ask(what: str, *pairs: tuple[int, int], topic: str = "d") -> None:
         rows = [DeleteRecordsPartition(partition, offset) for partition, offset in pairs]
