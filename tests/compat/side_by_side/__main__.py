@@ -42,6 +42,7 @@ def both(kafka: Peer, evenkeel: Peer, stories: Sequence[str]) -> list[Difference
     for name in stories:
         for peer in (kafka, evenkeel):
             _tell(peer, name)
+        print(f"{name}: {len(kafka.answers)} answers so far", file=sys.stderr, flush=True)
     found = [*_advertised(theirs, ours), *compare(kafka.answers, evenkeel.answers)]
     return found if list(stories) != list(STORIES) else [*found, *_never_asked(kafka)]
 

@@ -13,7 +13,7 @@ from tests.compat.side_by_side.peer import Peer
 from wire.messages.api_versions import ApiVersionsRequest
 
 CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qk"
-START_S_MAX: Final = 120.0
+START_S_MAX: Final = 300.0
 STOP_S_MAX: Final = 20.0
 
 
