@@ -11,13 +11,21 @@ from typing import Final
 import attrs
 
 from tests.compat.cells import Cell, Verdict, table
+from tests.compat.frameworks import programs as frameworks
+from tests.compat.go import programs as go
 from tests.compat.java import programs as java
+from tests.compat.javascript import programs as javascript
 from tests.compat.language_rows import ROWS
 from tests.compat.languages import Faults, Ground, Missing, Program, Row
 from tests.compat.model import Lacking
+from tests.compat.spark import programs as spark
 
 LANGUAGES: Final[Mapping[str, Callable[[Path], Sequence[Program]]]] = {
     "Java": java.programs,
+    "Go": go.programs,
+    "JavaScript": javascript.programs,
+    "Frameworks": frameworks.programs,
+    "Spark": spark.programs,
 }
 
 
