@@ -33,12 +33,14 @@ SETTINGS: Final = [
 
 
 def run(suite: Suite, checkout: Path, bootstrap: str, wanted: str) -> dict[str, Outcome]:
-    outcomes = {}
+    outcomes: dict[str, Outcome] = {}
     for test in suite.build(checkout):
         if re.search(wanted, test):
-            outcome = outcomes[test] = suite.run(checkout, bootstrap, test)
-            said = "" if outcome.verdict == "pass" else outcome.said[-300:]
-            print(f"{test:50} {outcome.verdict:6} {outcome.seconds:6.1f} s {said}", flush=True)
+            found = suite.run(checkout, bootstrap, test)
+            for name, one in found.items():
+                said = "" if one.verdict == "pass" else one.said[-300:]
+                print(f"{name:50} {one.verdict:6} {one.seconds:6.1f} s {said}", flush=True)
+            outcomes |= found
     return outcomes
 
 

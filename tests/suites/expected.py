@@ -27,13 +27,14 @@ class Outcome:
 
 class Suite(Protocol):
     def build(self, checkout: Path) -> Sequence[str]:
-        """Its tests, by name.
+        """What is run in a process of its own: a test, or a file of them.
 
         Raises:
             Unfit: if a tool is missing, or it does not build.
         """
 
-    def run(self, checkout: Path, bootstrap: str, test: str) -> Outcome: ...
+    def run(self, checkout: Path, bootstrap: str, test: str) -> Mapping[str, Outcome]:
+        """One of these, or all that a file of them holds."""
 
 
 @attrs.frozen

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +35,7 @@ class FranzGo:
         )
         return sorted(listed.stdout.split())
 
-    def run(self, checkout: Path, bootstrap: str, test: str) -> Outcome:
+    def run(self, checkout: Path, bootstrap: str, test: str) -> Mapping[str, Outcome]:
         environment = {
             **os.environ,
             "KGO_SEEDS": bootstrap,
@@ -55,9 +55,9 @@ class FranzGo:
         )
         seconds = time.monotonic() - begun
         if done.returncode != 0:
-            return Outcome("fail", seconds, last_words(done.stdout + done.stderr))
+            return {test: Outcome("fail", seconds, last_words(done.stdout + done.stderr))}
         skipped = f"--- SKIP: {test}" in done.stdout
-        return Outcome("skip" if skipped else "pass", seconds, last_words(done.stdout))
+        return {test: Outcome("skip" if skipped else "pass", seconds, last_words(done.stdout))}
 
 
 def last_words(text: str) -> str:

@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +38,7 @@ class Librdkafka:
                     raise Unfit(f"{' '.join(step)} failed: {done.stderr[-600:]}")
         return tests_of((checkout / "tests" / "test.c").read_text())
 
-    def run(self, checkout: Path, bootstrap: str, test: str) -> Outcome:
+    def run(self, checkout: Path, bootstrap: str, test: str) -> Mapping[str, Outcome]:
         folder = checkout / "tests"
         settings, report = folder / "evenkeel.conf", folder / "evenkeel.json"
         settings.write_text(f"bootstrap.servers={bootstrap}\ntest.topic.random=true\n")
@@ -65,10 +65,10 @@ class Librdkafka:
                 timeout=TEST_S_MAX,
             )
         except subprocess.TimeoutExpired:
-            return Outcome("fail", TEST_S_MAX, "it did not end")
+            return {test: Outcome("fail", TEST_S_MAX, "it did not end")}
         seconds = time.monotonic() - begun
         said = re.sub(r"\x1b\[\d+m", "", (done.stdout + done.stderr)).strip()
-        return Outcome(verdict_of(report, test), seconds, said[-600:].replace("\n", " | "))
+        return {test: Outcome(verdict_of(report, test), seconds, said[-600:].replace("\n", " | "))}
 
 
 def verdict_of(report: Path, test: str) -> Verdict:
