@@ -77,7 +77,7 @@ def _column(site: Site, program: Program, wanted: str) -> dict[str, Cell]:
 
 
 def _cell(site: Site, program: Program, name: str, row: Row) -> Cell:
-    unique = re.sub("[^a-z0-9]+", "-", f"{program.client} {name}".lower())
+    unique = re.sub("[^a-z0-9]+", "-", f"{program.client} {name}".lower()).strip("-")
     scratch = site.scratch / unique
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
