@@ -117,7 +117,7 @@ def _restored(do: str) -> Row:
 
     def row(program: Program, ground: Ground) -> None:
         create(ground)
-        asked = {"seconds": SECONDS / 2, "count": 0}
+        asked = {"seconds": SECONDS / 2, "count": 0, "out": out_topic(ground)}
         write(ground, 50)
         told = run(program, ground, do, **asked, **_state(ground, "here"))
         assert counts(told) == expected(1), counts(told)

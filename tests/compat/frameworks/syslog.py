@@ -28,7 +28,7 @@ ruleset(name="out") {{
 """
 INPUT: Final = """
 module(load="imkafka")
-template(name="plain" type="string" string="%msg%\\n")
+template(name="plain" type="string" string="%rawmsg%\\n")
 input(type="imkafka" broker=[{brokers}] topic="{topic}" consumergroup="{topic}" ruleset="in"
       confParam=["auto.offset.reset=earliest"])
 ruleset(name="in") {{

@@ -10,6 +10,7 @@ asked = options()
 app = Celery("compat", broker=f"confluentkafka://{asked.brokers[0]}")
 app.conf.task_default_queue = asked.topic
 app.conf.task_ignore_result = True
+app.conf.worker_redirect_stdouts = False  # what this tells is no log
 app.conf.worker_enable_remote_control = False  # it needs fanout, which this transport has not
 # The transport's address names one node; its options may name all.
 common = {"bootstrap.servers": asked.bootstrap}
