@@ -22,7 +22,7 @@ function options() {
 }
 
 export function tell(event, fields = {}) {
-  writeSync(1, JSON.stringify({ event, ...fields }) + '\n')
+  writeSync(1, JSON.stringify({ event, at: Date.now(), ...fields }) + '\n')
 }
 
 export const failed = error => tell('error', { text: `${error?.name}: ${error?.message}` })

@@ -74,7 +74,7 @@ type Fields map[string]any
 var lines sync.Mutex
 
 func Event(name string, fields Fields) {
-	line := Fields{"event": name}
+	line := Fields{"event": name, "at": time.Now().UnixMilli()}
 	for field, value := range fields {
 		line[field] = value
 	}
