@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.compat.frameworks import rows, syslog
+from tests.compat.frameworks.registry import serving
 from tests.compat.languages import Missing, Program, Row
 
 HERE: Final = Path(__file__).parent
@@ -57,12 +58,19 @@ def _framework(name: str, package: str, app: str, own: Mapping[str, Row], as_: s
     )
 
 
+def _registry() -> Program:
+    serving.installed()
+    apicurio = f"Apicurio Registry {serving.version()}, confluent-kafka"
+    return _framework("schemaregistry", "confluent-kafka", "avro_app.py", serving.ROWS, apicurio)
+
+
 MADE: Final[Mapping[str, Callable[[], Program]]] = {
     "quixstreams": lambda: _framework("quixstreams", "quixstreams", "quix.py", rows.QUIX),
     "Faust": lambda: _framework("faust", "faust-streaming", "faust_app.py", rows.FAUST),
     "FastStream": lambda: _framework("faststream", "faststream", "fast_stream.py", rows.FASTSTREAM),
     "Celery": lambda: _framework("celery", "celery", "celery_app.py", rows.TASKS),
     "taskiq": lambda: _framework("taskiq", "taskiq-aio-kafka", "taskiq_app.py", rows.TASKS),
+    "schema registry": _registry,
     "rsyslog": syslog.program,
 }
 
