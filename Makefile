@@ -4,7 +4,7 @@ SEEDS ?= 0:200
 RUN := .venv/bin/python
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test unit check sim sim-nodes model mutants bench bench-limits bench-handoff bench-placements bench-long-kept bench-catchup bench-spark bench-spark-write plans reading faults compat side-by-side properties fuzz spark dashboards wheel clean
+.PHONY: setup demo test unit check sim sim-nodes model mutants bench bench-limits bench-handoff bench-placements bench-long-kept bench-catchup bench-spark bench-spark-write plans reading faults compat side-by-side suites properties fuzz spark dashboards wheel clean
 
 # The virtual environment: what the product needs, then what its developers need.
 # Each runs again only when pyproject.toml has changed.
@@ -133,6 +133,10 @@ compat: .venv/compat.stamp
 # reason in tests/compat/side_by_side/differences.toml fails. ARGS="--story groups" for some.
 side-by-side: .venv/compat.stamp
 	$(RUN) -m tests.compat.side_by_side $(ARGS)
+
+# The tests of librdkafka, franz-go and aiokafka themselves: SUITES=DIR holds their checkouts.
+suites: .venv/dev.stamp
+	$(RUN) -m tests.suites $(SUITES) $(ARGS)
 
 # Every property with examples that `make test` does not draw, TIMES times over (3 minutes each).
 properties: setup

@@ -42,11 +42,12 @@ async def everything_has_a_master(cluster: Launcher) -> None:
 
 
 @asynccontextmanager
-async def nodes(directory: Path, count: int) -> AsyncIterator[Launcher]:
+async def nodes(directory: Path, count: int, more: Sequence[str] = ()) -> AsyncIterator[Launcher]:
     spec, _ = plan(directory, node_count=count, groups=12, fixed_ports=False)
     settings = [
         "broker.retention_ms=-1",  # of some stories the records are years old
         "balancer.hold_down_ms=300",  # rows move masters one move after the other
+        *more,
     ]
     async with launch(spec, overrides=settings) as cluster:
         await cluster.start_all(START_S_MAX)

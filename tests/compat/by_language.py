@@ -10,14 +10,23 @@ from typing import Final
 
 import attrs
 
+from tests.compat import counts
 from tests.compat.cells import Cell, Verdict, table
+from tests.compat.frameworks import programs as frameworks
+from tests.compat.go import programs as go
 from tests.compat.java import programs as java
+from tests.compat.javascript import programs as javascript
 from tests.compat.language_rows import ROWS
 from tests.compat.languages import Faults, Ground, Missing, Program, Row
 from tests.compat.model import Lacking
+from tests.compat.spark import programs as spark
 
 LANGUAGES: Final[Mapping[str, Callable[[Path], Sequence[Program]]]] = {
     "Java": java.programs,
+    "Go": go.programs,
+    "JavaScript": javascript.programs,
+    "Frameworks": frameworks.programs,
+    "Spark": spark.programs,
 }
 
 
@@ -48,7 +57,14 @@ def tables(
         columns = {
             one.client: _column(site, one, row) for one in programs if re.search(client, one.client)
         }
+        counted = "".join(
+            counts.line(client, name, _scratch(site, client, name))
+            for client, column in columns.items()
+            for name in column
+        )
         told[language] = table(columns, _in_order(columns))
+        if counted:
+            told[language] += f"\nWhat clients counted:\n\n{counts.HEAD}{counted}"
         failed += sum(
             cell.verdict is Verdict.FAILED
             for column in columns.values()
@@ -69,11 +85,10 @@ def _column(site: Site, program: Program, wanted: str) -> dict[str, Cell]:
 
 
 def _cell(site: Site, program: Program, name: str, row: Row) -> Cell:
-    unique = re.sub("[^a-z0-9]+", "-", f"{program.client} {name}".lower())
-    scratch = site.scratch / unique
+    scratch = _scratch(site, program.client, name)
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
-    ground = Ground(site.bootstrap, unique, site.faults, scratch, site.elsewhere)
+    ground = Ground(site.bootstrap, scratch.name, site.faults, scratch, site.elsewhere)
     begun = time.monotonic()
     try:
         row(program, ground)
@@ -85,6 +100,11 @@ def _cell(site: Site, program: Program, name: str, row: Row) -> Cell:
     finally:
         site.faults.calm()
     return Cell(Verdict.OK, time.monotonic() - begun)
+
+
+def _scratch(site: Site, client: str, row: str) -> Path:
+    """Its name is the row's own, and one that topics may have."""
+    return site.scratch / re.sub("[^a-z0-9]+", "-", f"{client} {row}".lower()).strip("-")
 
 
 def _in_order(columns: Mapping[str, Mapping[str, Cell]]) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Final
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.compat.counts import Counts
 from tests.compat.languages import Event, Ground, Program, Row, of, run, started, values
 from tests.compat.nodes import wait_until_known
 
@@ -212,6 +213,7 @@ def _under(fault: str, *, idempotent: bool) -> Row:
             wrote, read = writer.wait(seconds), reader.wait(seconds)
         acked = values(wrote, "acked")
         found = [value for _, value in log_of(ground.bootstrap, ground.name)]
+        Counts.of(wrote, read, found).keep(ground.scratch)
         assert len(acked) > seconds * RATE / 4, f"only {len(acked)} were acknowledged"
         assert not set(acked) - set(found), f"{len(set(acked) - set(found))} lost"
         unread = set(found) - set(values(read, "read"))
