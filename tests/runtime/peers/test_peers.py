@@ -434,9 +434,7 @@ HOSTILE = {
     "a short request": bytes([Kind.GROUP_REQUEST]) + bytes(23),
     "a short answer": bytes([Kind.GROUP_ANSWER]) + bytes(8),
     "no such outcome": bytes([Kind.FORWARDED]) + struct.pack(">QBi", 1, 99, -1),
-    "a huge result": bytes([Kind.FORWARDED])
-    + struct.pack(">QBi", 1, 0, -1)
-    + bytes(RESULT_BYTES_MAX + 1),
+    "a huge result": struct.pack(">BQBi", Kind.FORWARDED, 1, 0, -1) + bytes(RESULT_BYTES_MAX + 1),
 }
 
 
