@@ -42,7 +42,7 @@ class Aiokafka:
             "EVENKEEL_BOOTSTRAP": bootstrap,
             "PYTHONPATH": os.pathsep.join((str(checkout), str(PLUGIN))),
         }
-        command = [sys.executable, "-m", "pytest", test, "-p", "nodes_for_aiokafka"]
+        command = [sys.executable, "-m", "pytest", test, "-p", Path("nodes_for_aiokafka.py").stem]
         command += [f"--docker-image={IMAGE}", "--no-pull", f"--junitxml={report}"]
         command += ["-p", "no:trio", "-p", "no:cacheprovider"]
         begun = time.monotonic()
