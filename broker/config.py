@@ -61,6 +61,9 @@ class IntakeConfig:
     again."""
     forward_grace_ns: int = 1_000 * MS
     """How long the old master keeps forwarding after a steal (docs/kafka.md)."""
+    forward_unaware_ns: int = 600_000 * MS
+    """The same for clients that have not been told of it: longer than they wait before they ask for
+    metadata unprompted, which is five minutes by default in all known ones (ADR 50)."""
     adopt_wait_ns: int = 1_000 * MS
     """How long forwarded commands wait for a group that is being handed to this node."""
 

@@ -62,6 +62,7 @@ def intake(config: Config) -> IntakeConfig:
         batch_bytes_min=config.paxos.batch_bytes_min,
         group_commit_ns=config.paxos.gather_ms * MS,
         forward_grace_ns=config.balancer.forward_grace_ms * MS,
+        forward_unaware_ns=config.balancer.forward_unaware_ms * MS,
     )
 
 

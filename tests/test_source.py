@@ -184,7 +184,13 @@ def test_every_file_is_referred_to() -> None:
             continue
         if path.name == "__main__.py":
             dotted = dotted.removesuffix(".__main__")
-        if not {dotted, path.name} & run and dotted not in imported:
+        beside = {
+            one
+            for other in python_files()
+            if Path(other).parent == path.parent
+            for one in imported_by(other)
+        }  # programs that are started by their path
+        if not {dotted, path.name} & run and dotted not in imported and path.stem not in beside:
             orphans.append(name)
     assert not orphans
 

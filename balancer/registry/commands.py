@@ -1,9 +1,9 @@
 """The registry's commands and results, and their encoding.
 
 A command is proposed on group 0's log as bytes; `Registry.apply` turns it into a result, bytes as
-well, which is the same on every node. A refusal is a result with a reason code, never an exception.
-A command never relies on the clock or on random numbers of the node that applies it: whatever the
-decision needs is a field, chosen by the proposer (the 16-byte topic id, `now_wall_ns`).
+well, the same on every node. A refusal is a result with a reason code, never an exception. Commands
+never rely on the clock or chance of the node that applies them: what the decision needs is a field,
+chosen by the proposer (the 16-byte topic id, `now_wall_ns`).
 """
 
 from collections.abc import Mapping
@@ -80,10 +80,8 @@ class FoundCluster:
 
 @attrs.frozen
 class RegisterNode:
-    """Sent by a founder, or a node that was added, at every boot.
-
-    An older incarnation than the registered one is refused.
-    """
+    """Sent by a founder, or a node that was added, at every boot; refused if its incarnation is
+    older than the registered one."""
 
     node: NodeId
     incarnation: Incarnation

@@ -13,6 +13,7 @@ from coordinator.model import ConsumerGroupId, MemberId, Request, Response
 from coordinator.replicated.assigned_group import AWAY_EPOCH, AssignedMember, AssignedSnapshot
 from coordinator.replicated.assignor import ASSIGNORS, Share
 from coordinator.replicated.stored import NO_REVISION, StoredGroup
+from coordinator.states import RECONCILING
 
 
 class Waiting(NamedTuple):
@@ -106,4 +107,4 @@ class LiveAssigned:
             member.epoch == AWAY_EPOCH or member.settled(self.epoch)
             for member in self.members.values()
         )
-        return "Stable" if done else "Reconciling"
+        return "Stable" if done else RECONCILING

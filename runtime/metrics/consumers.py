@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from balancer.registry.records import Topic
+from broker.groups.forwarded_requests import RequestForwarding
 from broker.requests.context import Broker
 from coordinator.replicated.stored import StoredGroup
 from coordinator.topics import ANY_TOPIC
@@ -125,6 +126,39 @@ def _coordinators(broker: Broker) -> Iterable[Metric]:
     expired = sum(one.sessions_expired for one in found)
     text = "Members removed after their session timeout."
     yield CounterMetricFamily("evenkeel_sessions_expired", text, value=expired)
+    if broker.consumer_groups.forwarding is not None:
+        yield from _forwarding(broker.consumer_groups.forwarding)
+
+
+def _forwarding(forwarding: RequestForwarding) -> Iterable[Metric]:
+    told = forwarding.statistics
+    counters = {
+        "evenkeel_group_requests_forwarded": (
+            "To the nodes where coordinators have moved.",
+            told.forwarded,
+        ),
+        "evenkeel_group_requests_returned": (
+            "Of those, refused there: not the coordinator either.",
+            told.returned,
+        ),
+        "evenkeel_group_requests_unanswered": ("Of those, without an answer.", told.unanswered),
+        "evenkeel_group_requests_received": (
+            "From nodes whose coordinators have moved here.",
+            told.received,
+        ),
+        "evenkeel_group_requests_refused": (
+            "Of those, too many, too late, or not understood.",
+            told.refused,
+        ),
+    }
+    for name, (text, value) in counters.items():
+        yield CounterMetricFamily(name, text, value=value)
+    under_way = GaugeMetricFamily(
+        "evenkeel_group_requests_under_way", "Without an answer yet.", labels=["from"]
+    )
+    under_way.add_metric(["clients"], forwarding.under_way)
+    under_way.add_metric(["peers"], forwarding.guests)
+    yield under_way
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

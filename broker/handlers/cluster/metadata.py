@@ -24,6 +24,7 @@ from broker.handlers.cluster.partition_views import View, view_of
 from broker.handlers.topics.known_names import knows_a_part, may_deny
 from broker.handlers.topics.registry_changes import once_everywhere
 from broker.handlers.topics.settings import replicas_of
+from broker.leaders_told import LeadersTold
 from broker.registry_calls import Answer, change_registry
 from broker.requests.context import Broker
 from broker.requests.guard import guarded
@@ -191,6 +192,7 @@ def _answer(
         topics = [_asked_topic(broker, one, header.api_version) for one in wanted]
         response = _response(broker, message, topics)
         request.reply.complete(encode_response(header, response))
+        _note_moves_told(broker, request, [_find(broker, one) for one in wanted])
         return
     state = _state(broker)
     flags = (
@@ -204,6 +206,25 @@ def _answer(
         frame = encode_response(header, _response(broker, message, topics))
         broker.metadata_cache.put(state, variant, frame)
     request.reply.complete(frame)
+    if _settled(broker, None, set()):
+        _leaders_told(request).told(None, broker.groups.now().boot_ns)
+
+
+def _note_moves_told(broker: Broker, request: Request, topics: list[Topic | None]) -> None:
+    """The client now knows where topics have moved that this node was the master of."""
+    groups, nodes = broker.groups, broker.registry.nodes
+    for topic in topics:
+        if topic is None or not any(groups.moved_ns(place.group) for place in topic.partitions):
+            continue
+        if all(broker.leaders.of(place.group).node in nodes for place in topic.partitions):
+            _leaders_told(request).told(topic.name, groups.now().boot_ns)
+
+
+def _leaders_told(request: Request) -> LeadersTold:
+    connection = request.reply.connection
+    if connection.leaders_told is None:
+        connection.leaders_told = LeadersTold()
+    return connection.leaders_told
 
 
 def _state(broker: Broker) -> tuple[object, ...]:

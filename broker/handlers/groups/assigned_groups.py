@@ -61,7 +61,8 @@ def handle_heartbeat(broker: Broker, request: Request) -> None:
         names_itself=request.header.api_version >= OWN_MEMBER_ID_FROM,
     )
     group = paxos_group_of(broker.registry, message.group_id)
-    broker.consumer_groups.ask(group, asked, guarded(broker, request, partial(_beaten, request)))
+    answered = guarded(broker, request, partial(_beaten, request))
+    broker.consumer_groups.ask(group, asked, answered, request.reply.has_hung_up)
 
 
 def _owned(topic: TopicIdPartitions) -> model.TopicIdPartitions:

@@ -11,7 +11,7 @@ from broker.requests.guard import gather, guarded
 from broker.requests.request import Request
 from coordinator import model
 from coordinator.model import ConsumerGroupId
-from coordinator.states import STATE_NAMES, GroupState
+from coordinator.states import RECONCILING, STATE_NAMES, GroupState
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.group_admin import (
@@ -30,7 +30,7 @@ from wire.messages.group_admin import (
 NOT_FOUND_FROM: Final = 6
 """The first version of DescribeGroups for which an unknown group is an error (KIP-1043)."""
 NOT_FOUND: Final = "Group {} not found: there is no classic consumer group of this name"
-_STATES: Final = {name.lower(): name for name in STATE_NAMES.values()}
+_STATES: Final = {name.lower(): name for name in (*STATE_NAMES.values(), RECONCILING)}
 
 
 def handle_describe(broker: Broker, request: Request) -> None:

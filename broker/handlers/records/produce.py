@@ -385,7 +385,7 @@ class Produce:
         try:
             if isinstance(outcome, Done):
                 self._judged(place, producer_id, answer, outcome.result)
-                if outcome.at_home:
+                if outcome.at_home and self.request.reply.connection.software.beside_success:
                     self._hint(place, answer)
             else:
                 self._not_done(topic, place, answer, outcome)
@@ -442,7 +442,15 @@ class Produce:
         if outcome.why is FailureReason.NOT_MASTER:
             self._hint(place, answer)
 
+    @property
+    def moves_after(self) -> bool:
+        """Whether its client acts on a leader that the answer names."""
+        software = self.request.reply.connection.software
+        return software.moves_after_produce(self.request.header.api_version)
+
     def _hint(self, place: PartitionPlace, answer: PartitionProduceResponse) -> None:
+        if not self.moves_after:
+            return
         answer.current_leader = other_leader(self.broker, place.group, place.uid)
         if answer.current_leader is not None:
             self.hints.append(answer.current_leader)
@@ -494,6 +502,11 @@ class _Part(Pending):
         self._since = request.request.reply.connection.refusals
         self.anywhere = request.acks == 0
         """A client without an answer never learns of another leader: forward for ever."""
+
+    def misses_move(self, moved_ns: int, now_ns: int) -> bool:
+        request = self._request
+        connection = request.request.reply.connection
+        return not request.moves_after and connection.misses_move(self._topic, moved_ns, now_ns)
 
     def overtakes(self) -> bool:
         connection = self._request.request.reply.connection

@@ -438,6 +438,21 @@ def test_a_group_that_the_broker_shares_out_is_joined_and_described() -> None:
     assert member.assignment.topic_partitions[0].topic_name == "orders"
 
 
+def test_its_states_are_listed_by_name_in_any_case() -> None:
+    """A second member that waits for what the first one has not given up yet."""
+    world = world_with_topic()
+    node = coordinator_of(world)
+    for member in ("one", "two"):
+        join = ConsumerGroupHeartbeatRequest(
+            "g", member, rebalance_timeout_ms=1_000, subscribed_topic_names=["orders"]
+        )
+        assert world.ask(node, join, 1).error_code == ErrorCode.NONE
+    for name in ("reconciling", "Reconciling", "RECONCILING"):
+        (group,) = world.ask(node, ListGroupsRequest([name]), 5).groups
+        assert (group.group_id, group.group_state) == ("g", "Reconciling")
+    assert world.ask(node, ListGroupsRequest(["stable"]), 5).groups == []
+
+
 def test_a_member_of_such_a_group_says_who_it_is() -> None:
     """From the version on that can carry it: its own id (KIP-1082), and whose offsets it asks
     for."""

@@ -431,10 +431,10 @@ HOSTILE = {
     "a long pong": bytes([Kind.PONG]) + bytes(100),
     "an empty forward": bytes([Kind.FORWARD]) + bytes(13),
     "a short forward": bytes([Kind.FORWARD]) + bytes(3),
+    "a short request": bytes([Kind.GROUP_REQUEST]) + bytes(23),
+    "a short answer": bytes([Kind.GROUP_ANSWER]) + bytes(8),
     "no such outcome": bytes([Kind.FORWARDED]) + struct.pack(">QBi", 1, 99, -1),
-    "a huge result": bytes([Kind.FORWARDED])
-    + struct.pack(">QBi", 1, 0, -1)
-    + bytes(RESULT_BYTES_MAX + 1),
+    "a huge result": struct.pack(">BQBi", Kind.FORWARDED, 1, 0, -1) + bytes(RESULT_BYTES_MAX + 1),
 }
 
 
