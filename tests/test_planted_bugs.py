@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from balancer.registry.registry import Registry
 from balancer.stealing.steal import Balancing
 from broker import topic_configs
 from broker.groups.consumer_groups import ConsumerGroups
@@ -27,9 +26,6 @@ from broker.handlers.topics import alter_configs, assignments, known_names
 from broker.handlers.topics import registry_changes as changes
 from broker.handlers.topics.known_names import when_known
 from broker.proposals.intake import Intake
-from coordinator.live import migration
-from coordinator.live.assigning import Assigning
-from coordinator.live.classic_members import ClassicMembers
 from coordinator.live.membership import Membership as Joining
 from coordinator.live.wait_records import WaitRecords
 from coordinator.replicated.assigned_group import AssignedMember
@@ -65,6 +61,7 @@ from storage.log.log_writes import LogWrites
 from storage.log.recovery import Recovery
 from storage.log.synced_mark import SyncedMark
 from storage.log.walk import _whose
+from tests.planted_in_groups import CONSUMERS_AND_REPLICAS
 from wire.records import lz4_frame
 from wire.records import validation as record_check
 
@@ -74,7 +71,6 @@ QUICKLY: Final = (
 )
 TASKS: Final = "tests/evenkeel/tasks/"
 CLIENT: Final = "tests/evenkeel/"
-MIXED: Final = "tests/coordinator/test_mixed_groups.py"
 PASSED_ON: Final = "tests/broker/groups/test_forwarded_requests.py::"
 LANE: Final = "tests/runtime/peers/test_large_lane.py::"
 UNAWARE: Final = "tests/broker/handlers/test_unaware_clients.py::"
@@ -302,35 +298,7 @@ BUGS: Final = {
         "::test_a_static_member_that_comes_back_commits_from_its_first_epoch_on",
         (AssignedMember._since, "else max(0, at)", "else group_epoch"),
     ),
-    "KIP-848: a classic member is not told to join again": Row(
-        f"{MIXED}::test_a_classic_member_goes_on_while_the_group_changes_its_kind",
-        (ClassicMembers.heartbeat, "if _must_rejoin(group, member):", "if False:"),
-    ),
-    "KIP-848: an upgrade forgets what classic members hold": Row(
-        f"{MIXED}::test_a_classic_member_goes_on_while_the_group_changes_its_kind",
-        (migration.upgraded, "assigned=free, target=free", "target=free"),
-    ),
-    "KIP-848: who joins in the middle of a rebalance holds what it was given once": Row(
-        f"{MIXED}::test_an_upgrade_in_the_middle_of_a_classic_rebalance",
-        (migration._held, "if joining or not member.established:", "if False:"),
-    ),
-    "KIP-848: who is to join again may take for ever": Row(
-        f"{MIXED}::test_a_classic_member_that_does_not_do_the_next_thing_is_removed",
-        (
-            ClassicMembers._expect,
-            "self._tenure.wait(key, member.subscription.rebalance_timeout_ms)",
-            "pass",
-        ),
-    ),
-    "KIP-848: classic members that are left alone stay as they are": Row(
-        f"{MIXED}::test_the_last_of_the_new_kind_falls_silent",
-        (Assigning._settle, "group.only_classic() and not group.snapshot_under_way", "False"),
-    ),
-    "ADR 57: the order of replicas that was asked for is forgotten": Row(
-        "tests/broker/handlers/test_reassignments.py"
-        "::test_the_order_that_was_asked_for_is_the_one_that_is_told",
-        (Registry._pin, "orders[group] = order", "pass"),
-    ),
+    **{name: Row(*row) for name, row in CONSUMERS_AND_REPLICAS.items()},
     "an eviction that a doubt forgets begins a session": Row(
         "tests/coordinator/test_waits.py"
         "::test_an_eviction_that_a_mastership_in_doubt_forgets_is_made_up_for_after_a_grace",
