@@ -5,7 +5,8 @@ A row runs in a thread of its own; the cluster belongs to trio's.
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -16,7 +17,8 @@ from cluster.launcher import Launcher
 from cluster.rolling import rolling_restart
 from cluster.state import read as running_state
 
-MOVED_S_MAX: Final = 30.0
+MOVED_S_MAX: Final = 60.0
+START_S_MAX: Final = 120.0
 BETWEEN_MOVES_S: Final = 1.0
 DOWN_S: Final = 4.0
 """How long a killed node stays down: longer than an election."""
@@ -43,7 +45,7 @@ class ClusterFaults:
         trio.from_thread.run(self.launcher.kill, target)
         time.sleep(DOWN_S)
         trio.from_thread.run_sync(self.launcher.start, target)
-        trio.from_thread.run(self.launcher.wait_ready, target)
+        trio.from_thread.run(self.launcher.wait_ready, target, START_S_MAX)
 
     def roll(self) -> None:
         spec = self.launcher.spec
@@ -54,12 +56,21 @@ class ClusterFaults:
         trio.from_thread.run(self._even)
 
     async def _all_on(self, target: int) -> None:
-        await health.place(self.launcher.spec.nodes[0].http, {"all_on": target})
+        await self._place({"all_on": target})
         await self._until(lambda view: set(view.masters().values()) == {target})
 
     async def _even(self) -> None:
-        await health.place(self.launcher.spec.nodes[0].http, {"even": True})
+        await self._place({"even": True})
         await self._until(lambda view: view.all_at_ideal)
+
+    async def _place(self, wanted: Mapping[str, object]) -> None:
+        """Any node takes it; one that was killed may not be back yet."""
+        with trio.fail_after(START_S_MAX):
+            for node in itertools.cycle(self.launcher.spec.nodes):
+                with suppress(health.HealthError):
+                    await health.place(node.http, wanted)
+                    return
+                await trio.sleep(0.1)
 
     async def _until(self, true: Callable[[status.ClusterView], bool]) -> None:
         with trio.fail_after(MOVED_S_MAX):
