@@ -10,6 +10,8 @@ from tests.compat.language_rows import MOVES, SECONDS, create, numbers, write
 from tests.compat.languages import Event, Ground, Program, Row, of, run, started
 
 RUN_S: Final = 20
+SESSION_S: Final = 12
+"""How long a former member is waited for."""
 UNDER_FAULT_S: Final = 45
 START_MS: Final = 1_700_000_000_000
 """A multiple of the window of ten seconds."""
@@ -31,7 +33,7 @@ def windowed(program: Program, ground: Ground) -> None:
     write(ground, 50, start_ms=START_MS)
     asked = {"group": ground.name, "state": ground.scratch / "state"}
     told = run(program, ground, "streams", seconds=RUN_S, **asked)
-    assert counts(told) == Counter(map(word_of, numbers(50)))
+    assert counts(told) == Counter(map(word_of, numbers(50))), counts(told)
     windows = {(event["word"], event["start"]): event["count"] for event in of(told, "window")}
     starts = [START_MS + 10_000 * number for number in range(5)]
     assert windows == {(f"word-{word}", start): 2 for word in range(WORDS) for start in starts}
@@ -40,12 +42,13 @@ def windowed(program: Program, ground: Ground) -> None:
 def restored(program: Program, ground: Ground) -> None:
     """On a machine without its state, it goes on from the changelog topics."""
     create(ground)
-    asked = {"group": ground.name, "seconds": RUN_S}
+    asked = {"group": ground.name}
     write(ground, 50)
-    run(program, ground, "streams", state=ground.scratch / "here", **asked)
+    run(program, ground, "streams", state=ground.scratch / "here", seconds=RUN_S, **asked)
     write(ground, 50)
-    told = run(program, ground, "streams", state=ground.scratch / "there", **asked)
-    assert counts(told) == Counter(map(word_of, numbers(50) * 2))
+    longer = RUN_S + SESSION_S
+    told = run(program, ground, "streams", state=ground.scratch / "there", seconds=longer, **asked)
+    assert counts(told) == Counter(map(word_of, numbers(50) * 2)), counts(told)
     admin = AdminClient({"bootstrap.servers": ground.bootstrap})
     topics = {name for name in admin.list_topics(timeout=SECONDS).topics if ground.name in name}
     changelogs = {name for name in topics if name.endswith("-changelog")}
@@ -62,7 +65,7 @@ def moved(program: Program, ground: Ground) -> None:
             ground.faults.move()
         told = running.wait(UNDER_FAULT_S)
     assert not of(told, "error"), of(told, "error")
-    assert counts(told) == Counter(map(word_of, numbers(50) * MOVES))
+    assert counts(told) == Counter(map(word_of, numbers(50) * MOVES)), counts(told)
 
 
 def killed(program: Program, ground: Ground) -> None:

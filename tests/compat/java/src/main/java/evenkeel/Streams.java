@@ -22,6 +22,7 @@ final class Streams {
         properties.put("commit.interval.ms", "500");
         properties.put("statestore.cache.max.bytes", "0"); // each update is told
         properties.put("auto.offset.reset", "earliest");
+        properties.put("session.timeout.ms", "10000"); // Streams leaves no group when it closes
         StreamsBuilder builder = new StreamsBuilder();
         KGroupedStream<String, String> values = builder.<String, String>stream(options.topic())
             .groupBy((key, value) -> "word-" + Long.parseLong(value) % 5);
