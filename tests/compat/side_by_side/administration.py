@@ -6,7 +6,6 @@ from typing import Any, Final
 from tests.broker.batches import batch
 from tests.compat.side_by_side.peer import Peer, Which
 from tests.compat.side_by_side.records import NOWHERE, produce
-from wire.apis import APIS, ApiKey
 from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.configs import (
     AlterableConfig,
@@ -291,7 +290,6 @@ def partitions(peer: Peer) -> None:
     ask("fewer", row("cp", 1))
     ask("none", row("cp", 0))
     ask("a negative number", row("cp", -1))
-    ask("very many", row("cp", 10_000_000), only=True)
     ask("of an unknown topic", row("nobody", 3))
     ask("of an illegal topic", row("a/b", 3))
     ask("twice", row("cp", 5), row("cp", 6))
@@ -390,15 +388,7 @@ def clusters(peer: Peer) -> None:
     peer.ask("with fenced nodes", DescribeClusterRequest(include_fenced_brokers=True), least=2)
 
 
-def empty_requests(peer: Peer) -> None:
-    """Every API, also those that are served in order to refuse, with nothing in the request."""
-    for key in peer.common:
-        if key not in (ApiKey.PRODUCE, ApiKey.FETCH):  # acks=0 and a wait: stories ask for both
-            peer.ask("with nothing in it", APIS[key].request())
-
-
 STORIES: Final[Sequence[Any]] = (
-    empty_requests,
     versions,
     metadata,
     creating,

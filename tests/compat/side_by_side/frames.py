@@ -7,7 +7,7 @@ from typing import Any, Final
 from tests.broker.batches import batch
 from tests.compat.side_by_side.peer import Peer
 from tests.compat.side_by_side.records import produce
-from wire.apis import Request, encode_request
+from wire.apis import APIS, ApiKey, Request, encode_request
 from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.group_admin import ListGroupsRequest
 from wire.messages.metadata import MetadataRequest
@@ -61,4 +61,11 @@ def without_answers(peer: Peer) -> None:
     peer.raw("acks=0, refused", whole(produce("acks0", b"", acks=0), 7))
 
 
-STORIES: Final[Sequence[Any]] = (versions, malformed, without_answers)
+def empty_requests(peer: Peer) -> None:
+    """Every API, also those that are served in order to refuse, with nothing in the request."""
+    for key in peer.common:
+        if key not in (ApiKey.PRODUCE, ApiKey.FETCH):  # acks=0 and a wait: stories ask for both
+            peer.ask("with nothing in it", APIS[key].request())
+
+
+STORIES: Final[Sequence[Any]] = (versions, malformed, without_answers, empty_requests)
