@@ -17,7 +17,7 @@ from cluster.launcher import Launcher
 from cluster.rolling import rolling_restart
 from cluster.state import read as running_state
 
-MOVED_S_MAX: Final = 60.0
+MOVED_S_MAX: Final = 180.0
 START_S_MAX: Final = 120.0
 BETWEEN_MOVES_S: Final = 1.0
 DOWN_S: Final = 4.0

@@ -44,8 +44,11 @@ def ask(port: int, method: str, path: str, body: object = None) -> Any:
 
 
 def connectors(port: int, ground: Ground, source: Path, sink: Path) -> None:
+    # Topics come from Connect itself: nothing is created for who writes to what is not there.
+    created = {"topic.creation.default.partitions": "1"}
+    created["topic.creation.default.replication.factor"] = "3"
     for kind, options in (
-        ("Source", {"topic": ground.name, "file": str(source)}),
+        ("Source", {"topic": ground.name, "file": str(source), **created}),
         ("Sink", {"topics": ground.name, "file": str(sink)}),
     ):
         config = {"connector.class": f"{FILE}{kind}Connector", "tasks.max": "1", **options}
