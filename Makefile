@@ -143,7 +143,7 @@ spark: .venv/spark.stamp
 dashboards: .venv/product.stamp
 	$(RUN) -m dashboards
 
-# Two wheels in dist/: the product, and what Spark's executors need of it.
+# Two wheels in dist/, each of one package: the product, and the Spark data source (ADR 57).
 wheel: .venv/dev.stamp
 	.venv/bin/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist . tools/spark_wheel
 	@ls dist/*.whl
