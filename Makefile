@@ -4,7 +4,7 @@ SEEDS ?= 0:200
 RUN := .venv/bin/python
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test unit check sim sim-nodes model mutants bench bench-limits bench-handoff bench-placements bench-long-kept bench-catchup bench-spark bench-spark-write plans reading faults compat properties fuzz spark dashboards wheel clean
+.PHONY: setup demo test unit check sim sim-nodes model mutants bench bench-limits bench-handoff bench-placements bench-long-kept bench-catchup bench-spark bench-spark-write plans reading faults compat properties fuzz spark dashboards wheel changelog clean
 
 # The virtual environment: what the product needs, then what its developers need.
 # Each runs again only when pyproject.toml has changed.
@@ -147,6 +147,10 @@ dashboards: .venv/product.stamp
 wheel: .venv/dev.stamp
 	.venv/bin/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist . tools/spark_wheel
 	@ls dist/*.whl
+
+# changelog.d/*.md into CHANGELOG.md, below the version that is being made (wire/software.py).
+changelog:
+	$(PYTHON) tools/changelog.py
 
 # What can be made again; ./data, where clusters keep their logs, stays.
 clean:

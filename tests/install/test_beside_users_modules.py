@@ -109,13 +109,23 @@ def test_servers_and_clients_leave_the_users_modules_alone(
     assert imported_by(theirs, "wire") == {int(process)}
 
 
-@pytest.mark.parametrize("words", [["--help"], ["version"], ["config"], ["bench", "--help"]])
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--help"], 0),
+        (["config"], 0),
+        (["bench", "--help"], 0),
+        (["spark"], 0),
+        (["node", "start", "--config", "missing.toml"], 2),
+    ],
+)
 def test_commands_import_nothing_of_the_users(
-    installed: Installed, theirs: Path, words: list[str]
+    installed: Installed, theirs: Path, words: list[str], code: int
 ) -> None:
     env = {**installed.env, "PYTHONPATH": str(theirs)}
     command = [installed.evenkeel, *words]
-    subprocess.run(command, cwd=theirs, env=env, check=True, capture_output=True)
+    ran = subprocess.run(command, cwd=theirs, env=env, check=False, capture_output=True)
+    assert ran.returncode == code, ran.stderr
     assert not [name for name in (*MODULES, *FILES) if imported_by(theirs, name)]
 
 
