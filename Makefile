@@ -4,7 +4,7 @@ SEEDS ?= 0:200
 RUN := .venv/bin/python
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test unit check sim sim-nodes model mutants bench bench-limits bench-handoff bench-placements bench-long-kept bench-catchup bench-spark bench-spark-write plans reading faults compat properties fuzz spark dashboards wheel clean
+.PHONY: setup demo test unit check sim sim-nodes model mutants bench bench-limits bench-handoff bench-placements bench-long-kept bench-catchup bench-spark bench-spark-write plans reading faults compat side-by-side suites properties fuzz spark dashboards wheel changelog clean
 
 # The virtual environment: what the product needs, then what its developers need.
 # Each runs again only when pyproject.toml has changed.
@@ -85,7 +85,9 @@ plans: .venv/product.stamp
 reading: .venv/product.stamp
 	$(RUN) -m benchmarks.studies.record_reading $(ARGS)
 
-# The four ways to hand a group over, 50 moves each, little load and much (30 minutes; ARGS="--moves 5").
+# The four ways to hand a group over, 50 moves each, little load and much (30 minutes; ARGS="--moves 5"), and
+# what clients of several languages see of them (20 more; alone: ARGS=--only-clients; languages that are missing are
+# skipped: Node.js with npm, Java with Maven, Go).
 bench-handoff: .venv/bench.stamp
 	$(RUN) -m benchmarks.handoff --page docs/handoff.md --plot docs/images/handoff.png $(ARGS)
 
@@ -119,12 +121,22 @@ bench-spark-write: .venv/product.stamp
 faults: setup
 	EXAM=full $(RUN) -m pytest -m cluster -v -o faulthandler_timeout=1800 $(ARGS)
 
-# Every common Kafka client against three real nodes; writes docs/compat.md.
+# Every common Kafka client against three real nodes; writes docs/compat.md. Those of other languages
+# need that language (Java with Maven, ...), and are skipped without it: ARGS="--language Java".
 .venv/compat.stamp: pyproject.toml | .venv/dev.stamp
 	$(PIP) -e '.[dev,compat]' && touch .venv/product.stamp .venv/dev.stamp $@
 
 compat: .venv/compat.stamp
 	$(RUN) -m tests.compat $(ARGS)
+
+# The same requests to a real Apache Kafka broker (from Maven) and to a node; what differs without a
+# reason in tests/compat/side_by_side/differences.toml fails. ARGS="--story groups" for some.
+side-by-side: .venv/compat.stamp
+	$(RUN) -m tests.compat.side_by_side $(ARGS)
+
+# The tests of librdkafka, franz-go and aiokafka themselves: SUITES=DIR holds their checkouts.
+suites: .venv/dev.stamp
+	$(RUN) -m tests.suites $(SUITES) $(ARGS)
 
 # Every property with examples that `make test` does not draw, TIMES times over (3 minutes each).
 properties: setup
@@ -143,10 +155,14 @@ spark: .venv/spark.stamp
 dashboards: .venv/product.stamp
 	$(RUN) -m dashboards
 
-# Two wheels in dist/: the product, and what Spark's executors need of it.
+# Two wheels in dist/, each of one package: the product, and the Spark data source (ADR 57).
 wheel: .venv/dev.stamp
 	.venv/bin/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist . tools/spark_wheel
 	@ls dist/*.whl
+
+# changelog.d/*.md into CHANGELOG.md, below the version that is being made (wire/software.py).
+changelog:
+	$(PYTHON) tools/changelog.py
 
 # What can be made again; ./data, where clusters keep their logs, stays.
 clean:

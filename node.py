@@ -21,7 +21,7 @@ from balancer.registry.registry import Registry
 from balancer.stealing.steal import Balancing
 from broker.api import ApiTable
 from broker.delayed.delayed_fetches import DelayedFetches
-from broker.groups.consumer_groups import ConsumerGroups, TopicsOf
+from broker.groups.consumer_groups import ConsumerGroups, TopicsOf, paxos_group_of
 from broker.requests.context import Broker
 from broker.state_machine.machine import GroupMachine
 from broker.statistics import BrokerStatistics
@@ -221,9 +221,8 @@ class Node:
         )
         self._recover(recovered)
         self._keep(files)
-        blank = not recovered.groups
         self.engine.admission = self.local_records.admission = ask_peers(
-            config, identity, self.wal, self.registry, self.multi.replicas, disk, blank=blank
+            config, identity, self.wal, self.registry, self.multi.replicas, disk, recovered
         )
         self._wire()
 
@@ -287,8 +286,7 @@ class Node:
         return founders if set(founders) & set(others) else tuple(others)
 
     def _check_founding(self) -> None:
-        """Check that the configuration agrees with what the cluster was founded with, which is in
-        its logs; if not, ConfigError says what to write."""
+        """ConfigError, with what to write, if the logs say that it was founded otherwise."""
         problem = settings.founding_problem(self.config, self.registry.cluster)
         if problem:
             if self.writer.stop():  # else its threads may still write to the directory
@@ -429,6 +427,7 @@ class Node:
     def _dropped(self, group: GroupId, machine: GroupMachine) -> None:
         """Stop serving a group that this node no longer has; waiting clients retry elsewhere."""
         self.upkeep.dropped(group, machine)
+        self.handovers.dropped(group)
         self.broker.consumer_groups.forget(group)
         uids = list(machine.partitions)
         for uid in uids:
@@ -467,7 +466,8 @@ class Node:
     def leave(self) -> Draining:
         """Begin to hand over the groups that this node is master of."""
         tell = partial(self.peers.ping, draining=True)
-        return Draining(self.loop, tell, self.shell.end_of_round, self.clock.now, self.journal)
+        ends = self.clients.stop_reading, self.engine.owes_answers, self.shell.end_of_round
+        return Draining(self.loop, tell, *ends, self.clock.now, self.journal)
 
     def close(self) -> None:
         """Close the sockets, wait for writes in progress, and release the data directory."""
@@ -507,6 +507,7 @@ def build_broker(node: Node) -> Broker:
             node.group_notice,
             TopicsOf(node.registry),
             node.machine.new_id,
+            partial(paxos_group_of, node.registry),
         ),
         statistics=node.statistics,
         new_topic_id=node.machine.new_id,
@@ -585,7 +586,7 @@ async def _start(
 
 
 async def drain(node: Node) -> None:
-    """Hand over all masters before stopping, for at most DRAIN_S."""
+    """Hand over all masters before stopping, and answer what was asked, for at most DRAIN_S."""
     leaving = node.leave()
     with trio.move_on_after(DRAIN_S):
         while True:

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, TypeAlias
 
-from broker.handlers.cluster import api_versions, metadata
+from broker.handlers.cluster import absent, api_versions, metadata, quorum, topic_partitions
 from broker.handlers.cluster import describe_cluster as cluster
 from broker.handlers.groups import assigned_groups, coordinators, group_admin, membership, offsets
 from broker.handlers.records import (
     delete_records,
+    describe_producers,
     fetch,
     leader_epochs,
     list_offsets,
@@ -26,6 +27,7 @@ from broker.handlers.records import (
 )
 from broker.handlers.topics import (
     alter_configs,
+    config_resources,
     configs,
     elections,
     log_dirs,
@@ -35,7 +37,7 @@ from broker.handlers.topics import (
 from broker.ports import Reply
 from broker.requests.context import Broker
 from broker.requests.guard import report_bug
-from broker.requests.refusals import refuse, whole_refusal
+from broker.requests.refusals import BYTES_OF_A_THING, refuse, whole_refusal
 from broker.requests.request import Request
 from wire.apis import (
     APIS,
@@ -57,6 +59,7 @@ Handler: TypeAlias = Callable[[Broker, Request], None]
 """Answers `request.reply` before it returns, or keeps it and answers from a callback."""
 
 HANDLERS: Final[Mapping[int, Handler]] = {
+    **absent.HANDLERS,
     ApiKey.PRODUCE: produce.handle,
     ApiKey.FETCH: fetch.handle,
     ApiKey.LIST_OFFSETS: list_offsets.handle,
@@ -85,9 +88,13 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.ELECT_LEADERS: elections.handle_elect,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: reassignments.handle_reassign,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: reassignments.handle_reassignments,
+    ApiKey.DESCRIBE_QUORUM: quorum.handle,
     ApiKey.DESCRIBE_CLUSTER: cluster.handle,
+    ApiKey.DESCRIBE_PRODUCERS: describe_producers.handle,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: assigned_groups.handle_heartbeat,
     ApiKey.CONSUMER_GROUP_DESCRIBE: assigned_groups.handle_describe,
+    ApiKey.LIST_CONFIG_RESOURCES: config_resources.handle,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: topic_partitions.handle,
 }
 """All but ApiVersions, which is made from the others."""
 
@@ -97,8 +104,6 @@ ON_LOOP_BYTES: Final = 32 * 1024
 """Longer requests are decoded in the background: a megabyte may hold a quarter of a million items.
 A Produce is decoded on the loop: most of it is records, which are not decoded, and the number of
 its other items is limited (wire.messages.produce)."""
-BYTES_OF_A_THING: Final = 16
-"""The least that an item of a large request costs in its answer: an estimate."""
 
 
 def _decoded(decode: Callable[[memoryview], object], frame: memoryview) -> object:

@@ -11,6 +11,8 @@ class BrokerConfig:
     cluster_id: str
     groups_count: int
     """Paxos groups that carry data, numbered from 1; the registry's, group 0, comes on top."""
+    listener: str = ""
+    """Host and port that clients connect to; only DescribeConfigs tells it."""
     replication: int = 3
     auto_create_topics: bool = False
     default_partitions: int = 1
@@ -59,6 +61,9 @@ class IntakeConfig:
     again."""
     forward_grace_ns: int = 1_000 * MS
     """How long the old master keeps forwarding after a steal (docs/kafka.md)."""
+    forward_unaware_ns: int = 600_000 * MS
+    """The same for clients that have not been told of it: longer than they wait before they ask for
+    metadata unprompted, which is five minutes by default in all known ones (ADR 50)."""
     adopt_wait_ns: int = 1_000 * MS
     """How long forwarded commands wait for a group that is being handed to this node."""
 

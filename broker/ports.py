@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
+from broker.client_software import OTHER, ClientSoftware
+from broker.leaders_told import LeadersTold
 from broker.ordering_barriers import BARRIERS_MAX, OrderingBarriers
 from broker.proposals.intake import Outcome, Pending
 from paxos.entry import Buffer
@@ -16,9 +18,21 @@ T = TypeVar("T")
 class Connection:
     """What the broker remembers of a client's connection while it is open."""
 
-    __slots__ = ("_last_refusals", "_refusals_anywhere", "barriers", "fast_paths", "refusals")
+    __slots__ = (
+        "_last_refusals",
+        "_refusals_anywhere",
+        "barriers",
+        "fast_paths",
+        "leaders_told",
+        "refusals",
+        "software",
+    )
 
     def __init__(self) -> None:
+        self.software: ClientSoftware = OTHER
+        """The client's library, as far as it has named it on this connection."""
+        self.leaders_told: LeadersTold | None = None
+        """None: it was told of none, or of none that had moved."""
         self.refusals = 0
         """Batches refused on it so far that the client will retry."""
         self.barriers: OrderingBarriers | None = None
@@ -31,6 +45,11 @@ class Connection:
         self.fast_paths: list[Any] = []
         """What Produce requests of this connection look like; only
         broker.handlers.records.produce_fast_path knows its contents."""
+
+    def misses_move(self, topic: str, moved_ns: int, now_ns: int) -> bool:
+        """Whether its client may not know of a move yet, if no answer tells it (ADR 50)."""
+        told = self.leaders_told
+        return moved_ns > 0 and (told is None or told.misses(topic, moved_ns, now_ns))
 
     def refused(self, topic: str, index: int) -> int:
         """Raise a barrier for this partition; return the number of the refusal."""
@@ -123,6 +142,15 @@ class Groups(Protocol):
 
     def alive(self) -> frozenset[NodeId]:
         """The nodes heard of lately, this one included."""
+
+    def moved_ns(self, group: GroupId) -> int:
+        """When this node last handed the group to another one, if some clients may still not know
+        it; or 0."""
+
+    def ask_index(self, group: GroupId, told: Callable[[bool], None]) -> None:
+        """Of a group whose master is another node: tell, perhaps at once, whether this node has
+        applied by then what was acknowledged before now. False: no master has said how much that
+        is."""
 
     def caught_up(self, group: GroupId) -> bool:
         """Whether this master has applied everything chosen before its time."""

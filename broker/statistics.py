@@ -25,6 +25,8 @@ class BrokerStatistics:
     """Batches of producers and of writers that had been appended before; on every replica."""
     fetch_requests: int = 0
     fetch_bytes: int = 0
+    fetched_unaware: int = 0
+    """Partitions read for clients that do not know that the master has moved (ADR 50)."""
     fetches_parked: int = 0
     reads_given_up: int = 0
     """Fetches answered without data that the disk did not deliver in time."""

@@ -1,30 +1,40 @@
 """The settings a topic may have, the values of them that we can honour, and their defaults.
 
-A setting that would promise what Evenkeel does not do is refused, with a reason, when a topic is
-created or changed; it is never accepted and then ignored.
+Every setting of Kafka's is accepted with every value that Kafka accepts, unless it would promise
+what Evenkeel does not do: that is refused, with a reason, when a topic is created or changed. A
+setting about something that is not done here, or always, changes nothing and says so (ADR 52).
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from operator import attrgetter
 from typing import Final
 
 import attrs
 
 from broker.config import BrokerConfig
+from wire.records.batch import Compression
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 """As every client reads it: int() also accepts blanks, underscores and digits of any script."""
 
+_REPLICA: Final = re.compile(r"[0-9]{1,10}:[0-9]{1,10}")
+
 _DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{0,17})?|\.[0-9]{1,17}")
 
 CLEANUP_POLICY: Final = "cleanup.policy"
+COMPRESSION_TYPE: Final = "compression.type"
+COMPRESSION_LEVEL_DEFAULTS: Final = {"gzip": -1, "lz4": 9, "zstd": 3}
+PRODUCER: Final = "producer"
+CODECS: Final = ("gzip", "snappy", "lz4", "zstd")
 COMPACT: Final = "compact"
 DELETE: Final = "delete"
 DELETE_RETENTION_MS: Final = "delete.retention.ms"
 MIN_COMPACTION_LAG_MS: Final = "min.compaction.lag.ms"
 MAX_COMPACTION_LAG_MS: Final = "max.compaction.lag.ms"
 MIN_CLEANABLE_DIRTY_RATIO: Final = "min.cleanable.dirty.ratio"
+MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 RETENTION_BYTES: Final = "retention.bytes"
 RETENTION_MS: Final = "retention.ms"
 SEGMENT_BYTES: Final = "segment.bytes"
@@ -86,6 +96,15 @@ def _integer(least: int, most: Callable[[BrokerConfig, int], int], because: str 
     return check
 
 
+def _flag(value: str, config: BrokerConfig, replicas: int) -> str | None:
+    return None if value.lower() in ("true", "false") else "only true or false"
+
+
+def _throttled(value: str, config: BrokerConfig, replicas: int) -> str | None:
+    fits = value == "*" or all(_REPLICA.fullmatch(item) for item in _items(value) if value)
+    return None if fits else "only * or partition:node pairs, with commas between them"
+
+
 def _policy(value: str, config: BrokerConfig, replicas: int) -> str | None:
     items = _items(value)
     if not items or len(set(items)) < len(items) or not {COMPACT, DELETE}.issuperset(items):
@@ -95,6 +114,10 @@ def _policy(value: str, config: BrokerConfig, replicas: int) -> str | None:
 
 def _items(value: str) -> list[str]:
     return [item.strip() for item in value.split(",")]
+
+
+def _gzip_level(value: str, config: BrokerConfig, replicas: int) -> str | None:
+    return None if re.fullmatch(r"-1|[1-9]", value) else "only -1, or within 1 and 9"
 
 
 def _ratio(value: str, config: BrokerConfig, replicas: int) -> str | None:
@@ -130,12 +153,28 @@ _ALL: Final = (
         documentation="How records are removed: by age and size, or by a later one of their key.",
     ),
     TopicConfig(
-        name="compression.type",
+        name=COMPRESSION_TYPE,
         type=ConfigType.STRING,
-        default=_always("producer"),
-        check=_only("producer", because="record batches are kept as the producer made them"),
-        broker_name="compression.type",
-        documentation="Record batches stay compressed the way the producer sent them.",
+        default=_always(PRODUCER),
+        check=_only(PRODUCER, "uncompressed", *CODECS, because="Kafka has no others"),
+        broker_name=COMPRESSION_TYPE,
+        documentation="Codec that record batches are stored with; producer: as they were sent.",
+    ),
+    *(
+        TopicConfig(
+            name=f"compression.{codec}.level",
+            type=ConfigType.INT,
+            default=_always(str(level)),
+            check=check,
+            broker_name=f"compression.{codec}.level",
+            documentation=f"Effort for batches compressed here, if compression.type={codec}; "
+            f"more than the default compresses like the default.",
+        )
+        for (codec, level), check in zip(
+            COMPRESSION_LEVEL_DEFAULTS.items(),
+            (_gzip_level, _integer(1, lambda *_: 17), _integer(-131_072, lambda *_: 22)),
+            strict=True,
+        )
     ),
     TopicConfig(
         name=DELETE_RETENTION_MS,
@@ -202,14 +241,13 @@ _ALL: Final = (
         documentation="Younger records are not compacted.",
     ),
     TopicConfig(
-        name="min.insync.replicas",
+        name=MIN_INSYNC_REPLICAS,
         type=ConfigType.INT,
         default=lambda config, replicas: str(majority(replicas)),
-        check=_integer(
-            1, lambda config, replicas: majority(replicas), ": a majority acknowledges, never more"
-        ),
-        broker_name="min.insync.replicas",
-        documentation="Every acknowledged record is on a majority of the replicas, always.",
+        check=_integer(1, _int_max),
+        broker_name=MIN_INSYNC_REPLICAS,
+        documentation="With fewer replicas in sync, acks=all is refused. Every acknowledged record "
+        "is on a majority, whatever this says.",
     ),
     TopicConfig(
         name=RETENTION_BYTES,
@@ -243,45 +281,36 @@ _ALL: Final = (
         broker_name="log.roll.ms",
         documentation="Longest time span of one such file.",
     ),
-    TopicConfig(
-        name="unclean.leader.election.enable",
-        type=ConfigType.BOOLEAN,
-        default=_always("false"),
-        check=_only("false", because="a master always has everything that was acknowledged"),
-        broker_name="unclean.leader.election.enable",
-        documentation="Never.",
-    ),
 )
 
 
-def _idle(name: str, type_: ConfigType, value: str, because: str, broker: str = "") -> TopicConfig:
-    """A setting of Kafka's about something that is never done here, or always: tools that send
-    all settings send it with Kafka's default, and thereby ask for nothing."""
+def _idle(
+    name: str, type_: ConfigType, value: str, because: str, check: Check, broker: str = ""
+) -> TopicConfig:
+    """A setting of Kafka's about something that is never done here, or always. Whoever sets it is
+    promised nothing that does not hold anyway, so its value is kept, and changes nothing."""
     return TopicConfig(
         name=name,
         type=type_,
         default=_always(value),
-        check=_only(value, because=because),
+        check=check,
         broker_name=broker or name,
         documentation=f"No effect: {because}.",
     )
 
 
 _NO_TIERS: Final = "nothing is kept elsewhere"
-_AS_SENT: Final = "record batches are kept as the producer made them"
 _FLUSHED: Final = "what is acknowledged has been flushed by a majority"
 _OWN_INDEX: Final = "the index of batches is of another kind"
 _NO_FETCHERS: Final = "replicas do not fetch from each other"
 
 _IDLE: Final = (
-    _idle("compression.gzip.level", ConfigType.INT, "-1", _AS_SENT),
-    _idle("compression.lz4.level", ConfigType.INT, "9", _AS_SENT),
-    _idle("compression.zstd.level", ConfigType.INT, "3", _AS_SENT),
     _idle(
         "file.delete.delay.ms",
         ConfigType.LONG,
         "60000",
         "a deleted file stays open for its readers",
+        _integer(0, _long_max),
         "log.segment.delete.delay.ms",
     ),
     _idle(
@@ -289,37 +318,92 @@ _IDLE: Final = (
         ConfigType.LONG,
         str(NO_LIMIT_MS),
         _FLUSHED,
+        _integer(1, _long_max),
         "log.flush.interval.messages",
     ),
-    _idle("flush.ms", ConfigType.LONG, str(NO_LIMIT_MS), _FLUSHED, "log.flush.interval.ms"),
-    _idle("follower.replication.throttled.replicas", ConfigType.LIST, "", _NO_FETCHERS),
-    _idle("index.interval.bytes", ConfigType.INT, "4096", _OWN_INDEX, "log.index.interval.bytes"),
-    _idle("leader.replication.throttled.replicas", ConfigType.LIST, "", _NO_FETCHERS),
-    _idle("local.retention.bytes", ConfigType.LONG, "-2", _NO_TIERS, "log.local.retention.bytes"),
-    _idle("local.retention.ms", ConfigType.LONG, "-2", _NO_TIERS, "log.local.retention.ms"),
+    _idle(
+        "flush.ms",
+        ConfigType.LONG,
+        str(NO_LIMIT_MS),
+        _FLUSHED,
+        _integer(0, _long_max),
+        "log.flush.interval.ms",
+    ),
+    _idle("follower.replication.throttled.replicas", ConfigType.LIST, "", _NO_FETCHERS, _throttled),
+    _idle(
+        "index.interval.bytes",
+        ConfigType.INT,
+        "4096",
+        _OWN_INDEX,
+        _integer(0, _int_max),
+        "log.index.interval.bytes",
+    ),
+    _idle("leader.replication.throttled.replicas", ConfigType.LIST, "", _NO_FETCHERS, _throttled),
+    _idle(
+        "local.retention.bytes",
+        ConfigType.LONG,
+        "-2",
+        _NO_TIERS,
+        _integer(-2, _long_max),
+        "log.local.retention.bytes",
+    ),
+    _idle(
+        "local.retention.ms",
+        ConfigType.LONG,
+        "-2",
+        _NO_TIERS,
+        _integer(-2, _long_max),
+        "log.local.retention.ms",
+    ),
     _idle(
         "preallocate",
         ConfigType.BOOLEAN,
         "false",
         "the log is allocated ahead, other files are not",
+        _flag,
         "log.preallocate",
     ),
-    _idle("remote.log.copy.disable", ConfigType.BOOLEAN, "false", _NO_TIERS),
-    _idle("remote.log.delete.on.disable", ConfigType.BOOLEAN, "false", _NO_TIERS),
-    _idle("remote.storage.enable", ConfigType.BOOLEAN, "false", _NO_TIERS),
+    _idle("remote.log.copy.disable", ConfigType.BOOLEAN, "false", _NO_TIERS, _flag),
+    _idle("remote.log.delete.on.disable", ConfigType.BOOLEAN, "false", _NO_TIERS, _flag),
     _idle(
-        "segment.index.bytes", ConfigType.INT, "10485760", _OWN_INDEX, "log.index.size.max.bytes"
+        "remote.storage.enable",
+        ConfigType.BOOLEAN,
+        "false",
+        _NO_TIERS,
+        _only(
+            "false",
+            because="tiered storage functionality is disabled, as in a Kafka without "
+            "remote.log.storage.system.enable",
+        ),
+    ),
+    _idle(
+        "segment.index.bytes",
+        ConfigType.INT,
+        "10485760",
+        _OWN_INDEX,
+        _integer(4, _int_max),
+        "log.index.size.max.bytes",
     ),
     _idle(
         "segment.jitter.ms",
         ConfigType.LONG,
         "0",
         "files end when they are full or old",
+        _integer(0, _long_max),
         "log.roll.jitter.ms",
+    ),
+    _idle(
+        "unclean.leader.election.enable",
+        ConfigType.BOOLEAN,
+        "false",
+        "a new master has everything that was acknowledged, or there is none",
+        _flag,
     ),
 )
 
-TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {one.name: one for one in (*_ALL, *_IDLE)}
+TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {
+    one.name: one for one in sorted((*_ALL, *_IDLE), key=attrgetter("name"))
+}
 
 
 def setting(configs: Mapping[str, str], name: str, config: BrokerConfig, replicas: int = 1) -> str:
@@ -391,3 +475,30 @@ def compaction_rules(
         int(value(MAX_COMPACTION_LAG_MS)),
         float(value(MIN_CLEANABLE_DIRTY_RATIO)),
     )
+
+
+@attrs.frozen
+class Storing:
+    """How a topic's batches are compressed where they are received."""
+
+    codec: Compression
+    level: int
+
+
+def storing(configs: Mapping[str, str]) -> Storing | None:
+    """None: as their producer sent them. A level above the default is too slow for the one thread
+    that compresses for all clients of a node."""
+    kind = configs.get(COMPRESSION_TYPE, PRODUCER)
+    if kind == PRODUCER:
+        return None
+    if kind == "uncompressed":
+        return Storing(Compression.NONE, 0)
+    default = COMPRESSION_LEVEL_DEFAULTS.get(kind, 0)
+    level = int(configs.get(f"compression.{kind}.level", default))
+    usual = 6 if kind == "gzip" else default
+    return Storing(Compression[kind.upper()], min(level, usual))
+
+
+def replicas_needed(configs: Mapping[str, str]) -> int:
+    """How many replicas have to be in sync for acks=all; a majority always has to."""
+    return int(configs.get(MIN_INSYNC_REPLICAS, 1))

@@ -2,22 +2,19 @@
 
 The benchmarks are a layer above this package (docs/architecture.md) and import it, never the other
 way round. So the options are here, where shell completion and the help find them; the benchmarks
-read them from here too, and the command becomes that program: exec(2), so that signals and the exit
-code are its own.
+read them from here too, and the command becomes that program.
 """
 
 import argparse
-import os
 import re
-import sys
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import attrs
 
-from cluster.launcher import node_environment
+from cluster.programs import become
 
-MODULE: Final = "benchmarks"
+ROOM: Final = "benchmarks"
 REPLICATION_MAX: Final = 3
 GROUP_COUNTS: Final = (1, 3, 6, 12, 24, 48, 96, 300)
 NODE_COUNTS: Final = (3, 5, 7)
@@ -125,7 +122,4 @@ def _peer(text: str) -> Peer:
 
 def run(options: Any) -> NoReturn:  # noqa: ANN401 (argparse's)
     """Replace this process by the benchmarks, with the arguments as they were typed."""
-    words = options.arguments[1:]
-    sys.stdout.flush()
-    command = [sys.executable, "-P", "-m", MODULE, *words]
-    os.execve(sys.executable, command, node_environment(os.environ))  # noqa: S606 (no shell wanted)
+    become(ROOM, *options.arguments[1:])

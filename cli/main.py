@@ -6,7 +6,6 @@ code is 3; docs/client.md has the table.
 """
 
 import argparse
-import importlib.metadata
 import json
 import os
 import signal
@@ -21,8 +20,11 @@ import trio
 
 from cli import (
     balance,
+    cheat,
     completion,
     data,
+    generate,
+    spark,
 )
 from cli import (
     bench as bench_cli,
@@ -52,6 +54,7 @@ from evenkeel import EvenkeelError
 from history.jsonl import HistoryError
 from runtime.config import config
 from storage.errors import StorageError
+from wire.software import VERSION
 
 Refusals: Final = (
     SpecError,
@@ -67,6 +70,7 @@ Refusals: Final = (
     balance.BalanceError,
     rolling.RollingError,
     node_cli.NodeError,
+    generate.GenerateError,
     ClientError,
     EvenkeelError,
 )
@@ -123,6 +127,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="evenkeel",
         description="A replicated message bus for Kafka clients; its masters balance themselves.",
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(
@@ -153,7 +158,8 @@ def _parser() -> argparse.ArgumentParser:
     for name, module, text in (
         ("topic", topic_cli, "create, show, write and read topics"),
         ("group", group_cli, "show consumer groups, set their offsets, delete them"),
-        ("node", node_cli, "show nodes, add, remove or replace one"),
+        ("node", node_cli, "start a node, show nodes, add, remove or replace one"),
+        ("generate", generate, "print what runs nodes as services: systemd units, a compose file"),
     ):
         module.add_commands(commands.add_parser(name, help=text, description=text))
 
@@ -176,6 +182,9 @@ def _parser() -> argparse.ArgumentParser:
     complete = command("completion", completion.run, "print a completion script for a shell")
     completion.add_options(complete, parser)
 
+    command("cheat", cheat.run, "print the commands for common tasks on one page")
+    spark_parser = command("spark", spark.run, "run a job on Spark: archive, replay, audit, ...")
+    spark.add_options(spark_parser)
     command("version", _version, "print the version")
     return parser
 
@@ -416,10 +425,7 @@ EXAMPLE_NODE: Final = (
 
 
 def _version(_options: Any) -> int:  # noqa: ANN401 (argparse's)
-    try:
-        print(importlib.metadata.version("evenkeel"))
-    except importlib.metadata.PackageNotFoundError:
-        print("unknown: it runs from a clone that is not installed")
+    print(VERSION)
     return 0
 
 

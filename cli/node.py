@@ -1,4 +1,4 @@
-"""`evenkeel node`: list nodes, add, remove or replace one.
+"""`evenkeel node`: start one node, list nodes, add, remove or replace one.
 
 The launcher starts and stops the nodes of a cluster that runs on this machine. With `--http`
 another cluster gets the change, and the new node's configuration is printed.
@@ -10,12 +10,13 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import attrs
 
 from cli import target as chosen
 from cluster import control, health, state
+from cluster.programs import become
 from cluster.spec import ClusterSpec, grown
 from cluster.spec import read as spec_of
 from runtime.config.config import Address, parse_address
@@ -47,6 +48,16 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         sub.add_argument("--http", metavar="HOST:PORT", help="ask this node of any cluster")
         return sub
 
+    text = "run one node in the foreground, until SIGTERM or SIGINT"
+    starting = actions.add_parser("start", help=text, description=text[0].upper() + text[1:] + ".")
+    starting.set_defaults(do=_start)
+    starting.add_argument(
+        "--config", type=Path, required=True, metavar="TOML", help="the node's configuration file"
+    )
+    override = "override one setting; may be repeated"
+    starting.add_argument(
+        "--set", action="append", default=[], metavar="section.key=value", help=override
+    )
     listing = action("list", _list, "list the nodes, and what each of them has", changes=False)
     listing.add_argument("--json", action="store_true", help="for programs")
     adding = action("add", _add, "add a node, and wait until it has its share")
@@ -118,6 +129,14 @@ def _cluster(options: Any) -> Cluster:  # noqa: ANN401 (argparse's)
     spec, running = chosen.running(options)
     up = [node for node in spec.nodes if running.nodes[node.id].state == "running"]
     return Cluster([node.http for node in up], spec, running)
+
+
+# --- start ---------------------------------------------------------------------------------------
+
+
+def _start(options: Any) -> NoReturn:  # noqa: ANN401 (argparse's)
+    sets = [word for override in options.set for word in ("--set", override)]
+    become("node", "--config", str(options.config), *sets)
 
 
 # --- list ----------------------------------------------------------------------------------------

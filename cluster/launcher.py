@@ -6,7 +6,6 @@ nodes (child.py), and they also check for their parent (`--parent-pid`).
 """
 
 import os
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
@@ -17,9 +16,9 @@ from typing import Final, TypeAlias
 import attrs
 import trio
 
-import cluster
 from cluster import chaos, control, health, state
 from cluster.process import Process, tail
+from cluster.programs import environment, program
 from cluster.spec import ClusterSpec, SpecError, grown, save, shrunk
 from cluster.state import NodeNow, NodeState, State
 from cluster.waiting import LOOK_EVERY_S, WaitReporter, missing
@@ -43,18 +42,10 @@ class StartError(RuntimeError):
 
 
 def node_command(spec: ClusterSpec, node_id: int, overrides: Sequence[str]) -> list[str]:
-    """`-P`: a `node.py` in the user's working directory is not ours."""
     config = str(spec.config_path(node_id))
     sets = [word for override in overrides for word in ("--set", override)]
     parent = ["--parent-pid", str(os.getpid())]
-    return [sys.executable, "-P", "-m", "node", "--config", config, *sets, *parent]
-
-
-def node_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """The nodes find the code where we found it: in a clone, or where it is installed."""
-    root = str(Path(next(iter(cluster.__path__))).parent)
-    path = env.get("PYTHONPATH")
-    return {**env, "PYTHONPATH": root if not path else os.pathsep.join((root, path))}
+    return program("node", "--config", config, *sets, *parent)
 
 
 @attrs.define
@@ -238,7 +229,7 @@ class Launcher:
         if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
             log.replace(log.with_name(log.name + ".1"))
         command = self._command(self.spec, node_id, self._overrides)
-        node = _Node(Process.start(command, log=log, env=node_environment(self._env)))
+        node = _Node(Process.start(command, log=log, env=environment(self._env)))
         self._nodes[node_id] = node
         self._nursery.start_soon(self._watch, node_id, node)
         self._save_state()

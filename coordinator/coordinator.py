@@ -26,10 +26,11 @@ import attrs
 
 from coordinator.limits import CoordinatorConfig
 from coordinator.live.admin import Admin
-from coordinator.live.assigning import Assigning, Match
+from coordinator.live.assigning import Assigning
 from coordinator.live.membership import Membership
 from coordinator.live.offsets import Offsets
 from coordinator.live.orphaned_offsets import OrphanedOffsets
+from coordinator.live.planning import Match, Planning
 from coordinator.live.rebalance import ASSIGNED_KINDS, Rebalance
 from coordinator.live.tenure import (
     AssignedUnderWay,
@@ -46,6 +47,7 @@ from coordinator.live.tenure import (
 from coordinator.live.wait_records import WaitRecords
 from coordinator.model import (
     AssignedHeartbeat,
+    ConsumerGroupId,
     DeleteGroup,
     DescribeAssigned,
     DescribeGroup,
@@ -69,7 +71,7 @@ from coordinator.model import (
 from coordinator.replicated.codec import Buffer
 from coordinator.replicated.commands import Result, Sweep, decode_result
 from coordinator.replicated.store import GroupStore
-from coordinator.replicated.stored import NO_REVISION
+from coordinator.replicated.stored import NO_REVISION, StoredGroup
 from coordinator.states import GroupState
 from coordinator.timers import TimerKey, Wait
 from coordinator.topics import Topics
@@ -102,7 +104,7 @@ class LiveCoordinator:
     def __init__(self, tenure: Tenure, topics: Callable[[], Topics], match: Match) -> None:
         self.tenure = tenure
         self.rebalance = Rebalance(tenure)
-        self.assigning = Assigning(tenure, topics, match, self.rebalance.has_members)
+        self.assigning = Assigning(tenure, Planning(tenure, topics, match), self.rebalance)
         self.offsets = Offsets(tenure, self.rebalance, self.assigning, topics)
         self.orphaned_offsets = OrphanedOffsets(tenure, topics)
         self.admin = Admin(tenure, self.rebalance, self.assigning)
@@ -123,6 +125,20 @@ class LiveCoordinator:
             AssignedHeartbeat: self.assigning.heartbeat,
             DescribeAssigned: self.assigning.describe,
         }
+
+    def adopt(self, stored: StoredGroup) -> None:
+        if stored.members:
+            self.rebalance.adopt(stored)
+        elif stored.occupied:
+            self.assigning.adopt(stored)
+
+    def adopt_if_lost(self, name: ConsumerGroupId) -> None:
+        """A group that was to change its kind, and whose change did not get into the log, goes on
+        as what it was."""
+        stored = self.tenure.store.get(name)
+        if stored is None or name in self.tenure.groups or name in self.tenure.assigned:
+            return
+        self.adopt(stored)
 
     def on_timer(self, key: TimerKey) -> None:
         if key.kind in ASSIGNED_KINDS:
@@ -169,10 +185,7 @@ class Coordinator:
         self._left = (SLOT_ZERO, {})
         self._live = LiveCoordinator(tenure, self._topics, self._match)
         for stored in self._store.groups():
-            if stored.members:
-                self._live.rebalance.adopt(stored)
-            elif stored.occupied:
-                self._live.assigning.adopt(stored)
+            self._live.adopt(stored)
         self._live.orphaned_offsets.begin()
         tenure.left = {}
 
@@ -230,6 +243,7 @@ class Coordinator:
         match under_way:
             case SnapshotUnderWay():
                 live.rebalance.on_snapshot(under_way, verdict)
+                live.adopt_if_lost(under_way.group.name)
             case CommitUnderWay():
                 live.offsets.on_commit(under_way, verdict)
             case DeleteUnderWay():
@@ -238,6 +252,7 @@ class Coordinator:
                 live.offsets.on_delete(under_way, verdict)
             case AssignedUnderWay():
                 live.assigning.on_snapshot(under_way, verdict)
+                live.adopt_if_lost(under_way.group.name)
             case SweepUnderWay():
                 self._on_sweep(live)
             case WaitRecordsUnderWay():

@@ -394,6 +394,8 @@ class DescribedAssigned(NamedTuple):
     pattern: str | None
     assigned: tuple[TopicIdPartitions, ...]
     target: tuple[TopicIdPartitions, ...]
+    classic: bool = False
+    """It speaks the classic protocol."""
 
 
 @attrs.frozen(kw_only=True)

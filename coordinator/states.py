@@ -23,6 +23,9 @@ STATE_NAMES: Final[Mapping[GroupState, str]] = {
     GroupState.DEAD: "Dead",
 }
 
+RECONCILING: Final = "Reconciling"
+"""Only of groups with broker-side assignment; those have some of the other names as well."""
+
 
 class GroupEvent(Enum):
     REBALANCE = "members or their metadata changed"

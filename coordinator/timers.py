@@ -27,6 +27,7 @@ class TimerKind(Enum):
     SYNC = "members have joined and not asked for their assignment"
     CONSUMER = "a member of a group with broker-side assignment has not been heard of"
     REVOCATION = "such a member has not given up what it was told to"
+    REJOIN = "a classic member among them was told to join again, or has joined, and not synced"
 
 
 SESSION_KINDS: Final = frozenset((TimerKind.SESSION, TimerKind.CONSUMER))

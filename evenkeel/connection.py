@@ -40,10 +40,10 @@ from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
 from wire.framing import MIB, FrameAssembler, FrameLimits
 from wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from wire.software import VERSION
 
 R = TypeVar("R")
 
-LIBRARY_VERSION: Final = "0.1.0"
 IN_FLIGHT_MAX: Final = 64
 """Requests of one connection that wait for answers; further ones wait for a slot."""
 RESPONSE_BYTES_MAX: Final = 128 * MIB
@@ -330,7 +330,7 @@ async def _open(host: str, port: int, where: str, config: ClientConfig) -> trio.
 
 async def _negotiate(connection: Connection) -> None:
     """Send ApiVersions (KIP-35), again in the broker's own version if ours is too new (KIP-511)."""
-    ask = ApiVersionsRequest(LIBRARY_NAME, LIBRARY_VERSION)
+    ask = ApiVersionsRequest(LIBRARY_NAME, VERSION)
     answer = await connection.request(ask, ApiVersionsResponse, version=FIRST_ASKED)
     if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
         theirs = [one.max_version for one in answer.api_keys if one.api_key == 18]

@@ -19,13 +19,17 @@ JOBS: Final[Mapping[str, str]] = {
     "report": "pipeline.report.main",
 }
 """Name of the job -> module."""
+ROOMS: Final = (__package__ or "pipeline").removesuffix("pipeline")
+"""What precedes a room's name where we are: nothing in a clone, more in the wheel (ADR 59)."""
 USAGE: Final = "usage: python -m pipeline JOB [options]; JOB --help has the options"
 
 
 def usage() -> str:
     """The list of jobs, one line each."""
     width = max(map(len, JOBS), default=0)
-    lines = [f"  {name:{width}}  {import_module(module).HELP}" for name, module in JOBS.items()]
+    lines = [
+        f"  {name:{width}}  {import_module(ROOMS + module).HELP}" for name, module in JOBS.items()
+    ]
     return "\n".join([USAGE, "", "jobs:", *lines])
 
 
@@ -38,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     if module is None:
         print(f"no job named {argv[0]!r}\n\n{usage()}", file=sys.stderr)
         return 2
-    code: int = import_module(module).main(argv[1:])
+    code: int = import_module(ROOMS + module).main(argv[1:])
     return code
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Say: TypeAlias = Callable[[str], None]
 """Prints a line for the user."""
 
+FOLDER: Final = Path(__file__).resolve().parents[__name__.count(".")]
+"""Where the outermost package is: in a checkout, or where the wheel is installed (ADR 59)."""
 LOOK_EVERY_S: Final = 0.5
 """How often a running query is asked for its progress."""
 ALWAYS: Final[Mapping[str, str]] = {
@@ -94,7 +96,7 @@ def start(job: str, options: argparse.Namespace) -> "SparkSession":
 
 def share_our_path() -> None:
     """Let workers on this machine import what we import: a checkout is not installed anywhere."""
-    here = str(Path(__file__).resolve().parent.parent)
+    here = str(FOLDER)
     path = os.environ.get("PYTHONPATH", "")
     if here not in path.split(os.pathsep):
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (here, path)))

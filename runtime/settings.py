@@ -62,6 +62,7 @@ def intake(config: Config) -> IntakeConfig:
         batch_bytes_min=config.paxos.batch_bytes_min,
         group_commit_ns=config.paxos.gather_ms * MS,
         forward_grace_ns=config.balancer.forward_grace_ms * MS,
+        forward_unaware_ns=config.balancer.forward_unaware_ms * MS,
     )
 
 
@@ -157,6 +158,7 @@ def broker(config: Config) -> BrokerConfig:
         unpacked_bytes_max=min(DECOMPRESSED_BYTES_MAX, pending),
         cluster_id=config.node.cluster_id,
         groups_count=config.groups.count,
+        listener=str(config.listen.kafka),
         replication=min(section.default_replication, len(config.peers)),
         auto_create_topics=section.auto_create_topics,
         default_partitions=section.default_partitions,

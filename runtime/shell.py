@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from balancer.registry.registry import Registry
+from broker.groups.forwarded_requests import RequestForwarding
 from broker.requests.context import Broker
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now
 from paxos.messages import StealRequest
@@ -74,12 +75,13 @@ class Shell:
         self.gate = Gate(engine, broker, clients, journal)
         peers.terms, metrics.facts.contact = engine.terms.ours, self.gate.contact
         metrics.facts.not_ready = self.not_ready
-        clients.room = engine.room
+        clients.room, engine.on_forwarded_in = engine.room, broker.traffic.produced
         hosting.give, hosting.changed = handovers.give, self._groups_changed
         self.arrivals = Arrivals(broker.progress_requests, self._served)
         loop.on_stolen = self._stolen
         loop.give, loop.given = handovers.give, lambda: handovers.targets
         handovers.write_down = broker.consumer_groups.handing_over
+        self._forward_group_requests()
         self.planner, self.meter = planner, meter
         self._founders, self._journal = founders, journal
         self._gossip = MasterGossip(engine.multi.timing.renew_every_ns)
@@ -98,6 +100,14 @@ class Shell:
         self.removed = ""
         """Why this node is no longer part of the cluster, and stops; "" if it is."""
         self.on_removed: Callable[[], None] = lambda: None
+
+    def _forward_group_requests(self) -> None:
+        """Pass requests for coordinators that have moved to the nodes where they are now."""
+        multi, here = self.engine.multi, self.broker.consumer_groups
+        links = self.peers.group_requests
+        here.forwarding = links.asking = RequestForwarding(
+            multi.me, multi.incarnation, self.engine, here, links
+        )
 
     @property
     def registry(self) -> Registry:

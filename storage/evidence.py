@@ -5,6 +5,7 @@ is done once per group: what came first is what somebody will want to look at.
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from storage.format import SEGMENT_SUFFIX
 from storage.identity import IDENTITY_NAME
 
 _PREFIX: Final = "evidence-group-"
+_UNFINISHED: Final = ".part"
 
 
 def evidence_name(group: GroupId) -> str:
@@ -24,20 +26,35 @@ def evidence_name(group: GroupId) -> str:
 def keep_evidence(directory: Path, group: GroupId) -> str:
     """Link the files into a folder; returns its name, within the node's directory.
 
+    The folder gets its name when it is complete. A crash before that leaves a part, which the next
+    call completes with what is still there.
+
     Raises:
         StorageFailed: the disk fails, or does not support links.
     """
     name = evidence_name(group)
-    folder = directory / name
+    folder, part = directory / name, directory / f"{name}{_UNFINISHED}"
     try:
         if not folder.exists():
-            folder.mkdir()
+            part.mkdir(exist_ok=True)
             for file in sorted(directory.iterdir()):
                 if file.is_file() and _is_evidence(file.name, group):
-                    os.link(file, folder / file.name)
+                    with suppress(FileExistsError, FileNotFoundError):  # linked before; or removed
+                        os.link(file, part / file.name)
+            _sync(part)
+            part.rename(folder)
+            _sync(directory)
     except OSError as error:
         raise StorageFailed("link", name, error) from error
     return name
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _is_evidence(name: str, group: GroupId) -> bool:

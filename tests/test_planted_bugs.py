@@ -14,11 +14,15 @@ from typing import Final, NamedTuple
 import pytest
 
 from balancer.stealing.steal import Balancing
+from broker import topic_configs
 from broker.groups.consumer_groups import ConsumerGroups
-from broker.handlers.cluster import metadata
+from broker.groups.forwarded_requests import RequestForwarding
+from broker.handlers.cluster import metadata, topic_partitions
 from broker.handlers.records import produce_fast_path as produce_usual
+from broker.handlers.records import reading_aside, replicas_in_sync
+from broker.handlers.records.fetch import _Fetch
 from broker.handlers.records.produce import Produce
-from broker.handlers.topics import known_names
+from broker.handlers.topics import alter_configs, assignments, known_names
 from broker.handlers.topics import registry_changes as changes
 from broker.handlers.topics.known_names import when_known
 from broker.proposals.intake import Intake
@@ -37,13 +41,17 @@ from paxos.lease import Lease
 from paxos.liveness import mastership, progress, timers
 from paxos.state.core import Core
 from runtime import settings
+from runtime.balancing.draining import Draining
 from runtime.balancing.handovers import Handovers
 from runtime.clients.clients import Client
 from runtime.clients.gate import Gate
 from runtime.engine import forwarding as forwarded
+from runtime.engine.read_index import ReadIndex
 from runtime.engine.submission import Submitting
 from runtime.membership.admission import Admission
+from runtime.membership.local_records import only_promised, untouched_in
 from runtime.peers.large_lane import LargeLane
+from runtime.peers.peers import Peers
 from runtime.shell import Shell
 from simulator.mutants.planting import Edit, Mutant, Where, plant
 from storage import identity
@@ -53,6 +61,7 @@ from storage.log.log_writes import LogWrites
 from storage.log.recovery import Recovery
 from storage.log.synced_mark import SyncedMark
 from storage.log.walk import _whose
+from tests.planted_in_groups import CONSUMERS_AND_REPLICAS
 from wire.records import lz4_frame
 from wire.records import validation as record_check
 
@@ -62,10 +71,14 @@ QUICKLY: Final = (
 )
 TASKS: Final = "tests/evenkeel/tasks/"
 CLIENT: Final = "tests/evenkeel/"
+PASSED_ON: Final = "tests/broker/groups/test_forwarded_requests.py::"
 LANE: Final = "tests/runtime/peers/test_large_lane.py::"
+UNAWARE: Final = "tests/broker/handlers/test_unaware_clients.py::"
+READ_INDEX: Final = "tests/runtime/engine/test_read_index.py::"
 MENDING: Final = "tests/storage/log/test_mending.py::"
 LIVES: Final = "tests/storage/test_lives.py::"
 BROKER: Final = "tests/broker/producers/test_batch_checks.py::"
+HANDLERS: Final = "tests/broker/handlers/"
 
 
 class Row(NamedTuple):
@@ -86,6 +99,24 @@ BUGS: Final = {
         "tests/runtime/membership/test_admission.py::"
         "test_who_has_only_just_started_is_not_enough_while_others_may_come",
         (Admission._is_known, "or self._has_waited", "or True"),
+    ),
+    "23.5: a promise is enough to find that an empty directory has forgotten": Row(
+        "tests/simulator/whole/test_young.py",
+        (untouched_in, "if not only_promised(found)", ""),
+    ),
+    "23.5: votes are nothing that an empty directory may have forgotten": Row(
+        "tests/runtime/membership/test_keeping_node.py"
+        "::test_whose_log_has_only_promises_knows_an_empty_directory",
+        (only_promised, "found.votes or ", ""),
+    ),
+    "23.5: a life that was not known is a past that is": Row(
+        "tests/runtime/membership/test_unknown_lives.py",
+        (Admission._judgement, "life.previous and self._is_unknown", "False and self._is_unknown"),
+    ),
+    "23.5: an empty directory makes a majority": Row(
+        "tests/runtime/membership/test_admission.py"
+        "::test_an_empty_directory_that_does_not_take_part_is_no_majority",
+        (Admission._missing_of, "known_by -= self._blank", "pass"),
     ),
     "23.5: a start that reached nobody is a directory's past": Row(
         f"{LIVES}test_an_old_copy_stays_an_old_copy_however_often_it_starts",
@@ -131,6 +162,47 @@ BUGS: Final = {
         "tests/runtime/clients/test_clients_floods.py::test_what_was_not_taken_yet_has_come",
         (Client.stands_still, "(self.paused or channel.untaken_bytes)", "self.paused"),
     ),
+    "26.8: a commit that was refused for certain is answered as unknown": Row(
+        f"{PASSED_ON}test_a_commit_that_waited_for_the_end_of_the_handover_is_passed_on",
+        (ConsumerGroups._answer_late, "refused = sends_away(reply.response)", "refused = False"),
+    ),
+    "26.8: any mastership takes what was passed on to another": Row(
+        f"{PASSED_ON}test_only_the_mastership_that_is_meant_takes_a_request",
+        (RequestForwarding._admit, "epoch != guest.epoch or late", "late"),
+    ),
+    "26.8: a request that comes late is taken": Row(
+        f"{PASSED_ON}test_a_request_that_comes_late_does_not_undo_what_was_committed_since",
+        (RequestForwarding._admit, "now.wall_ns > guest.until_wall_ns", "False"),
+    ),
+    "26.8: requests pass those that are under way to another node": Row(
+        f"{PASSED_ON}test_the_group_comes_back_while_a_request_is_on_its_way",
+        (RequestForwarding._go_on, "if lane.unsettled:", "if False:"),
+    ),
+    "26.8: requests pass a commit whose outcome is open": Row(
+        f"{PASSED_ON}test_nothing_overtakes_a_commit_whose_outcome_the_log_decides",
+        (RequestForwarding.left, "if number:", "if False:"),
+    ),
+    "26.8: what was on a link that is lost is told to be not done": Row(
+        f"{PASSED_ON}test_a_lost_link_is_a_lost_answer",
+        (
+            RequestForwarding._give_up,
+            "fate_unknown(taken.request)",
+            "refusal(taken.request, ErrorCode.NOT_COORDINATOR)",
+        ),
+    ),
+    "26.8: a peer's request is believed about the Paxos group": Row(
+        f"{PASSED_ON}test_what_is_not_understood_has_no_effect[other group]",
+        (
+            RequestForwarding.on_request,
+            "not self._here.keeps(group, request.group)",
+            "False",
+        ),
+    ),
+    "26.8: requests are sent to nodes that do not know them": Row(
+        "tests/runtime/peers/test_group_requests.py"
+        "::test_a_node_of_an_earlier_release_is_never_asked",
+        (Peers.knows_group_requests, "self.outgoing[to].knows_group_requests", "True"),
+    ),
     "F4: what a full disk refuses is forgotten": Row(
         "tests/runtime/engine/test_engine.py"
         "::test_room_again_lets_nothing_through_that_came_behind_a_refusal",
@@ -173,6 +245,35 @@ BUGS: Final = {
         "::test_how_far_a_log_goes_is_believed_when_it_is_said_again",
         (Admission.witness, "min(before[1], life.place)", "life.place"),
     ),
+    "ADR 50: a former master reads before the master has said how far": Row(
+        f"{UNAWARE}test_the_answer_is_not_older_than_the_question",
+        (_Fetch._problem, "leader.node != me and not self._is_fresh(one.group)", "False"),
+    ),
+    "ADR 50: the answer to an older question is enough": Row(
+        f"{READ_INDEX}test_what_comes_while_a_question_is_under_way_gets_one_of_its_own",
+        (ReadIndex.ask, "question.later.append(told)", "question.told.append(told)"),
+    ),
+    "ADR 50: a master whose lease is over says how far its log is": Row(
+        f"{READ_INDEX}test_a_node_that_does_not_act_gives_no_answer",
+        (Submitting._answer_reader, "not replica.acting(self.clock.now())", "False"),
+    ),
+    "ADR 50: what the master had is not waited for": Row(
+        f"{READ_INDEX}test_one_that_is_behind_waits_until_it_has_caught_up",
+        (ReadIndex.look, "applied >= question.slot", "True"),
+    ),
+    "ADR 50: a batch overtakes on its way to the next master": Row(
+        "tests/paxos/test_intake_moves.py"
+        "::test_what_is_under_way_to_one_master_is_not_overtaken_on_the_way_to_the_next",
+        (Intake._may_follow, "to == self._forwarded_to and fits", "fits"),
+    ),
+    "ADR 50: between two masters it is refused": Row(
+        "tests/paxos/test_intake_moves.py::test_between_two_masters_it_waits_in_its_place",
+        (Intake._route, "if waits else None", "if False else None"),
+    ),
+    "ADR 50: a connection with a request under way is closed": Row(
+        "tests/runtime/balancing/test_draining.py",
+        (Draining.step, "return self._owes_answers() and", "return False and"),
+    ),
     "F4: what nobody takes is tried without a pause": Row(
         "tests/paxos/test_intake_order.py"
         "::test_one_that_nobody_takes_looks_for_its_master_in_steps_and_not_for_ever",
@@ -197,6 +298,7 @@ BUGS: Final = {
         "::test_a_static_member_that_comes_back_commits_from_its_first_epoch_on",
         (AssignedMember._since, "else max(0, at)", "else group_epoch"),
     ),
+    **{name: Row(*row) for name, row in CONSUMERS_AND_REPLICAS.items()},
     "an eviction that a doubt forgets begins a session": Row(
         "tests/coordinator/test_waits.py"
         "::test_an_eviction_that_a_mastership_in_doubt_forgets_is_made_up_for_after_a_grace",
@@ -443,6 +545,34 @@ BUGS: Final = {
     "point 3: a length within a record may be anything": Row(
         "tests/wire/test_record_check.py::test_records_that_cannot_be_read_are_refused_and_named",
         (record_check._walk, "pos != stop or", ""),
+    ),
+    "a batch is stored with the codec it came with": Row(
+        f"{HANDLERS}test_stored_codec.py::test_every_codec_becomes_the_topics",
+        (reading_aside.another_codec, "== wanted.codec", ">= 0"),
+    ),
+    "a slow level holds up everybody's batches": Row(
+        f"{HANDLERS}test_stored_codec.py::test_levels_are_used_up_to_the_default",
+        (topic_configs.storing, "min(level, usual)", "level"),
+    ),
+    "acks=all is content with one replica too few": Row(
+        f"{HANDLERS}test_stored_codec.py::test_acks_all_needs_so_many_in_sync",
+        (replicas_in_sync.lacks_replicas, "len(in_sync) <", "len(in_sync) + 1 <"),
+    ),
+    "an assignment forgets who is named first": Row(
+        f"{HANDLERS}topics/test_assignments.py::test_the_node_named_first_is_the_preferred_leader",
+        (assignments._Chooser._candidates, "first or fits", "fits"),
+    ),
+    "a page begins where the last one ended and one further": Row(
+        f"{HANDLERS}test_topic_partitions.py::test_pages_are_the_whole_in_order",
+        (
+            topic_partitions._look,
+            "PartitionCursor(name, index)",
+            "PartitionCursor(name, index + 1)",
+        ),
+    ),
+    "deleting what nobody knows writes an entry": Row(
+        f"{HANDLERS}test_alter_configs.py::test_any_setting_may_be_deleted",
+        (alter_configs._changed, "if known is not None or", "if True or"),
     ),
     "both copies of the mark are in one place": Row(
         "tests/storage/log/test_mark.py::test_of_two_copies_a_torn_sector_leaves_the_other",

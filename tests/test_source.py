@@ -174,7 +174,10 @@ def run_by_name() -> set[str]:
 
 def test_every_file_is_referred_to() -> None:
     """A file nobody imports, runs or tests is dead."""
-    imported = {dotted for name in python_files() for dotted in imported_by(name)}
+    imported: set[object] = set()
+    for name in python_files():
+        for dotted in imported_by(name):
+            imported |= {dotted, (Path(name).parent, dotted)}  # beside a program that a path starts
     run = run_by_name()
     orphans = []
     for name in python_files():
@@ -184,7 +187,7 @@ def test_every_file_is_referred_to() -> None:
             continue
         if path.name == "__main__.py":
             dotted = dotted.removesuffix(".__main__")
-        if not {dotted, path.name} & run and dotted not in imported:
+        if not {dotted, path.name} & run and not {dotted, (path.parent, path.stem)} & imported:
             orphans.append(name)
     assert not orphans
 

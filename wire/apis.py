@@ -13,97 +13,34 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from wire.api_rows import ROWS
 from wire.codec.compiler import decoder, encoder
 from wire.codec.prefix import decode_prefix
 from wire.codec.primitives import FAILURES, Buffer, bad_length, read_tags, what_failed
 from wire.codec.schema import Versions
 from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
-from wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from wire.messages.assigned_groups import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
+from wire.messages import (
+    api_versions,
+    assigned_groups,
+    configs,
+    fetch,
+    group_admin,
+    leader_epochs,
+    list_offsets,
+    logs,
+    membership,
+    metadata,
+    offsets,
+    placement,
+    produce,
+    producer_ids,
+    sasl,
+    security,
+    topics,
+    transactions,
 )
-from wire.messages.configs import (
-    AlterConfigsRequest,
-    AlterConfigsResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-from wire.messages.fetch import FetchRequest, FetchResponse
-from wire.messages.group_admin import (
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    ListGroupsRequest,
-    ListGroupsResponse,
-)
-from wire.messages.leader_epochs import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
-from wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from wire.messages.logs import (
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-)
-from wire.messages.membership import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
-from wire.messages.metadata import (
-    DescribeClusterRequest,
-    DescribeClusterResponse,
-    MetadataRequest,
-    MetadataResponse,
-)
-from wire.messages.offsets import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-)
-from wire.messages.placement import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
-from wire.messages.produce import ProduceRequest, ProduceResponse
-from wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
-from wire.messages.sasl import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
-from wire.messages.topics import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-)
+from wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 
 
 class ApiKey(IntEnum):
@@ -127,94 +64,163 @@ class ApiKey(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
+    DESCRIBE_QUORUM = 55
     DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    UNREGISTER_BROKER = 64
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
 
 
 Request: TypeAlias = (
-    ProduceRequest
-    | FetchRequest
-    | ListOffsetsRequest
-    | MetadataRequest
-    | OffsetCommitRequest
-    | OffsetFetchRequest
-    | FindCoordinatorRequest
-    | JoinGroupRequest
-    | HeartbeatRequest
-    | LeaveGroupRequest
-    | SyncGroupRequest
-    | DescribeGroupsRequest
-    | ListGroupsRequest
-    | ApiVersionsRequest
-    | CreateTopicsRequest
-    | DeleteTopicsRequest
-    | InitProducerIdRequest
-    | OffsetForLeaderEpochRequest
-    | DescribeConfigsRequest
-    | CreatePartitionsRequest
-    | DeleteGroupsRequest
-    | DescribeClusterRequest
-    | DeleteRecordsRequest
-    | AlterConfigsRequest
-    | DescribeLogDirsRequest
-    | ElectLeadersRequest
-    | IncrementalAlterConfigsRequest
-    | AlterPartitionReassignmentsRequest
-    | ListPartitionReassignmentsRequest
-    | OffsetDeleteRequest
-    | ConsumerGroupHeartbeatRequest
-    | ConsumerGroupDescribeRequest
-    | SaslHandshakeRequest
-    | SaslAuthenticateRequest
+    produce.ProduceRequest
+    | fetch.FetchRequest
+    | list_offsets.ListOffsetsRequest
+    | metadata.MetadataRequest
+    | offsets.OffsetCommitRequest
+    | offsets.OffsetFetchRequest
+    | membership.FindCoordinatorRequest
+    | membership.JoinGroupRequest
+    | membership.HeartbeatRequest
+    | membership.LeaveGroupRequest
+    | membership.SyncGroupRequest
+    | group_admin.DescribeGroupsRequest
+    | group_admin.ListGroupsRequest
+    | api_versions.ApiVersionsRequest
+    | topics.CreateTopicsRequest
+    | topics.DeleteTopicsRequest
+    | producer_ids.InitProducerIdRequest
+    | leader_epochs.OffsetForLeaderEpochRequest
+    | configs.DescribeConfigsRequest
+    | topics.CreatePartitionsRequest
+    | group_admin.DeleteGroupsRequest
+    | metadata.DescribeClusterRequest
+    | logs.DeleteRecordsRequest
+    | configs.AlterConfigsRequest
+    | logs.DescribeLogDirsRequest
+    | placement.ElectLeadersRequest
+    | configs.IncrementalAlterConfigsRequest
+    | placement.AlterPartitionReassignmentsRequest
+    | placement.ListPartitionReassignmentsRequest
+    | offsets.OffsetDeleteRequest
+    | assigned_groups.ConsumerGroupHeartbeatRequest
+    | assigned_groups.ConsumerGroupDescribeRequest
+    | sasl.SaslHandshakeRequest
+    | sasl.SaslAuthenticateRequest
+    | transactions.AddPartitionsToTxnRequest
+    | transactions.AddOffsetsToTxnRequest
+    | transactions.EndTxnRequest
+    | transactions.TxnOffsetCommitRequest
+    | security.DescribeAclsRequest
+    | security.CreateAclsRequest
+    | security.DeleteAclsRequest
+    | logs.AlterReplicaLogDirsRequest
+    | security.CreateDelegationTokenRequest
+    | security.RenewDelegationTokenRequest
+    | security.ExpireDelegationTokenRequest
+    | security.DescribeDelegationTokenRequest
+    | security.DescribeClientQuotasRequest
+    | security.AlterClientQuotasRequest
+    | security.DescribeUserScramCredentialsRequest
+    | security.AlterUserScramCredentialsRequest
+    | metadata.DescribeQuorumRequest
+    | producer_ids.DescribeProducersRequest
+    | metadata.UnregisterBrokerRequest
+    | transactions.DescribeTransactionsRequest
+    | transactions.ListTransactionsRequest
+    | configs.ListConfigResourcesRequest
+    | metadata.DescribeTopicPartitionsRequest
 )
 
 Response: TypeAlias = (
-    ProduceResponse
-    | FetchResponse
-    | ListOffsetsResponse
-    | MetadataResponse
-    | OffsetCommitResponse
-    | OffsetFetchResponse
-    | FindCoordinatorResponse
-    | JoinGroupResponse
-    | HeartbeatResponse
-    | LeaveGroupResponse
-    | SyncGroupResponse
-    | DescribeGroupsResponse
-    | ListGroupsResponse
-    | ApiVersionsResponse
-    | CreateTopicsResponse
-    | DeleteTopicsResponse
-    | InitProducerIdResponse
-    | OffsetForLeaderEpochResponse
-    | DescribeConfigsResponse
-    | CreatePartitionsResponse
-    | DeleteGroupsResponse
-    | DescribeClusterResponse
-    | DeleteRecordsResponse
-    | AlterConfigsResponse
-    | DescribeLogDirsResponse
-    | ElectLeadersResponse
-    | IncrementalAlterConfigsResponse
-    | AlterPartitionReassignmentsResponse
-    | ListPartitionReassignmentsResponse
-    | OffsetDeleteResponse
-    | ConsumerGroupHeartbeatResponse
-    | ConsumerGroupDescribeResponse
-    | SaslHandshakeResponse
-    | SaslAuthenticateResponse
+    produce.ProduceResponse
+    | fetch.FetchResponse
+    | list_offsets.ListOffsetsResponse
+    | metadata.MetadataResponse
+    | offsets.OffsetCommitResponse
+    | offsets.OffsetFetchResponse
+    | membership.FindCoordinatorResponse
+    | membership.JoinGroupResponse
+    | membership.HeartbeatResponse
+    | membership.LeaveGroupResponse
+    | membership.SyncGroupResponse
+    | group_admin.DescribeGroupsResponse
+    | group_admin.ListGroupsResponse
+    | api_versions.ApiVersionsResponse
+    | topics.CreateTopicsResponse
+    | topics.DeleteTopicsResponse
+    | producer_ids.InitProducerIdResponse
+    | leader_epochs.OffsetForLeaderEpochResponse
+    | configs.DescribeConfigsResponse
+    | topics.CreatePartitionsResponse
+    | group_admin.DeleteGroupsResponse
+    | metadata.DescribeClusterResponse
+    | logs.DeleteRecordsResponse
+    | configs.AlterConfigsResponse
+    | logs.DescribeLogDirsResponse
+    | placement.ElectLeadersResponse
+    | configs.IncrementalAlterConfigsResponse
+    | placement.AlterPartitionReassignmentsResponse
+    | placement.ListPartitionReassignmentsResponse
+    | offsets.OffsetDeleteResponse
+    | assigned_groups.ConsumerGroupHeartbeatResponse
+    | assigned_groups.ConsumerGroupDescribeResponse
+    | sasl.SaslHandshakeResponse
+    | sasl.SaslAuthenticateResponse
+    | transactions.AddPartitionsToTxnResponse
+    | transactions.AddOffsetsToTxnResponse
+    | transactions.EndTxnResponse
+    | transactions.TxnOffsetCommitResponse
+    | security.DescribeAclsResponse
+    | security.CreateAclsResponse
+    | security.DeleteAclsResponse
+    | logs.AlterReplicaLogDirsResponse
+    | security.CreateDelegationTokenResponse
+    | security.RenewDelegationTokenResponse
+    | security.ExpireDelegationTokenResponse
+    | security.DescribeDelegationTokenResponse
+    | security.DescribeClientQuotasResponse
+    | security.AlterClientQuotasResponse
+    | security.DescribeUserScramCredentialsResponse
+    | security.AlterUserScramCredentialsResponse
+    | metadata.DescribeQuorumResponse
+    | producer_ids.DescribeProducersResponse
+    | metadata.UnregisterBrokerResponse
+    | transactions.DescribeTransactionsResponse
+    | transactions.ListTransactionsResponse
+    | configs.ListConfigResourcesResponse
+    | metadata.DescribeTopicPartitionsResponse
 )
 
 
@@ -243,105 +249,19 @@ class Api(NamedTuple):
         return version if version >= max(self.accepted.first, theirs.min_version) else None
 
 
-def _api(
-    key: ApiKey,
-    request: type[Request],
-    response: type[Response],
-    accepted: str,
-    flexible_from: int,
-    advertised: str | None = None,
-) -> Api:
-    return Api(
-        key,
-        request.__name__.removesuffix("Request"),
-        request,
-        response,
-        Versions.parse(advertised or accepted),
-        Versions.parse(accepted),
-        flexible_from,
+APIS: Final[dict[int, Api]] = {
+    row.key: Api(
+        ApiKey(row.key),
+        row.name,
+        row.request,
+        row.response,
+        Versions.parse(row.advertised or row.accepted),
+        Versions.parse(row.accepted),
+        row.flexible_from,
     )
-
-
-_ROWS: Final = (
-    _api(ApiKey.PRODUCE, ProduceRequest, ProduceResponse, "3-10", 9, advertised="0-10"),
-    _api(ApiKey.FETCH, FetchRequest, FetchResponse, "4-16", 12),
-    _api(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, "1-10", 6),
-    _api(ApiKey.METADATA, MetadataRequest, MetadataResponse, "0-13", 9),
-    _api(ApiKey.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse, "2-9", 8),
-    _api(ApiKey.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse, "1-9", 6),
-    _api(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest, FindCoordinatorResponse, "0-4", 3),
-    _api(ApiKey.JOIN_GROUP, JoinGroupRequest, JoinGroupResponse, "0-9", 6),
-    _api(ApiKey.HEARTBEAT, HeartbeatRequest, HeartbeatResponse, "0-4", 4),
-    _api(ApiKey.LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse, "0-5", 4),
-    _api(ApiKey.SYNC_GROUP, SyncGroupRequest, SyncGroupResponse, "0-5", 4),
-    _api(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse, "0-5", 5),
-    _api(ApiKey.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse, "0-5", 3),
-    _api(ApiKey.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, "0-4", 3),
-    _api(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse, "2-7", 5),
-    _api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse, "1-6", 4),
-    _api(ApiKey.DELETE_RECORDS, DeleteRecordsRequest, DeleteRecordsResponse, "0-2", 2),
-    _api(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, "0-4", 2),
-    _api(
-        ApiKey.OFFSET_FOR_LEADER_EPOCH,
-        OffsetForLeaderEpochRequest,
-        OffsetForLeaderEpochResponse,
-        "2-4",
-        4,
-    ),
-    _api(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse, "1-4", 4),
-    _api(ApiKey.ALTER_CONFIGS, AlterConfigsRequest, AlterConfigsResponse, "0-2", 2),
-    _api(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse, "1-4", 2),
-    _api(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse, "0-3", 2),
-    _api(ApiKey.DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse, "0-2", 2),
-    _api(ApiKey.ELECT_LEADERS, ElectLeadersRequest, ElectLeadersResponse, "0-2", 2),
-    _api(
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        IncrementalAlterConfigsRequest,
-        IncrementalAlterConfigsResponse,
-        "0-1",
-        1,
-    ),
-    _api(
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        AlterPartitionReassignmentsRequest,
-        AlterPartitionReassignmentsResponse,
-        "0-1",
-        0,
-    ),
-    _api(
-        ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        ListPartitionReassignmentsRequest,
-        ListPartitionReassignmentsResponse,
-        "0",
-        0,
-    ),
-    _api(ApiKey.OFFSET_DELETE, OffsetDeleteRequest, OffsetDeleteResponse, "0", 1),
-    _api(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest, DescribeClusterResponse, "0-2", 0),
-    _api(
-        ApiKey.CONSUMER_GROUP_HEARTBEAT,
-        ConsumerGroupHeartbeatRequest,
-        ConsumerGroupHeartbeatResponse,
-        "0-1",
-        0,
-    ),
-    _api(
-        ApiKey.CONSUMER_GROUP_DESCRIBE,
-        ConsumerGroupDescribeRequest,
-        ConsumerGroupDescribeResponse,
-        "0-1",
-        0,
-    ),
-)
-
-_CLIENT_ROWS: Final = (
-    _api(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest, SaslHandshakeResponse, "1", 2),
-    _api(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest, SaslAuthenticateResponse, "0-2", 2),
-)
-
-APIS: Final[dict[int, Api]] = {int(row.key): row for row in _ROWS}
-CLIENT_APIS: Final[dict[int, Api]] = {int(row.key): row for row in _CLIENT_ROWS}
-"""APIs that only our clients use, with other brokers: no node decodes these requests."""
-_API_OF_REQUEST: Final[dict[type, Api]] = {row.request: row for row in (*_ROWS, *_CLIENT_ROWS)}
+    for row in ROWS
+}
+_API_OF_REQUEST: Final[dict[type, Api]] = {row.request: row for row in APIS.values()}
 
 
 class RequestHeader(NamedTuple):
@@ -494,7 +414,7 @@ def _with_length(chunks: list[Buffer]) -> list[Buffer]:
 
 def advertised() -> list[ApiVersion]:
     """The contents of the ApiVersions response, in order of the keys."""
-    return [ApiVersion(int(row.key), *row.advertised) for row in _ROWS]
+    return [ApiVersion(int(row.key), *row.advertised) for row in APIS.values()]
 
 
 def encode_unsupported(request: UnsupportedVersion) -> list[Buffer] | None:
@@ -557,7 +477,7 @@ def decode_response(api_key: int, api_version: int, frame: memoryview) -> Respon
     Raises:
         ProtocolError: the frame is malformed.
     """
-    api = APIS.get(api_key) or CLIENT_APIS[api_key]
+    api = APIS[api_key]
     assert api.accepted.has(api_version), f"{api.name} v{api_version} is not supported here"
     pos = _CORRELATION_ID.size
     refused = False

@@ -7,7 +7,7 @@ live in the registry's group, which every node has, and are not counted.
 """
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import attrs
@@ -123,7 +123,7 @@ class Catalogue:
         problem = self._problem(command)
         if problem is not None:
             return problem
-        places = self._place(command.partitions, _groups_for(command.name, self.by_group))
+        places = self._place(command.name, command.partitions, command.groups)
         topic = Topic(
             command.name,
             command.topic_id,
@@ -148,11 +148,13 @@ class Catalogue:
             return Refused(
                 Refusal.INVALID_PARTITIONS, f"{command.total} wanted, there are {first_new}"
             )
-        problem = self._room_problem(command.total, command.total - first_new)
+        new = command.total - first_new
+        problem = self._room_problem(command.total, new) or self._groups_problem(
+            command.name, new, command.groups
+        )
         if problem is not None:
             return problem
-        where = _groups_for(command.name, self.by_group)
-        places = topic.partitions + self._place(command.total - first_new, where)
+        places = topic.partitions + self._place(command.name, new, command.groups)
         known = topic.epoch_bases or (0,) * first_new
         bases = self._epoch_bases(known, places[first_new:])
         grown = attrs.evolve(topic, partitions=places, epoch_bases=bases)
@@ -212,17 +214,33 @@ class Catalogue:
                 partition = Partition(uid, group, topic.name, topic.topic_id, index)
                 self.partitions[uid] = self.by_group[group][uid] = partition
 
-    def _place(self, count: int, where: list[GroupId]) -> tuple[PartitionPlace, ...]:
-        """Uids and groups for `count` new partitions, filling the emptiest groups first."""
-        emptiest = [(len(self.by_group[group]), group) for group in where]
-        heapq.heapify(emptiest)
+    def _place(
+        self, name: str, count: int, chosen: tuple[GroupId, ...]
+    ) -> tuple[PartitionPlace, ...]:
+        """Uids and groups for `count` new partitions: those chosen, or the emptiest groups."""
         places = []
-        for _ in range(count):
-            filled, group = emptiest[0]
-            heapq.heapreplace(emptiest, (filled + 1, group))
+        for group in chosen or self._emptiest(count, _groups_for(name, self.by_group)):
             places.append(PartitionPlace(self.next_uid, group))
             self.next_uid = PartitionUid(self.next_uid + 1)
         return tuple(places)
+
+    def _emptiest(self, count: int, where: list[GroupId]) -> Iterator[GroupId]:
+        emptiest = [(len(self.by_group[group]), group) for group in where]
+        heapq.heapify(emptiest)
+        for _ in range(count):
+            filled, group = emptiest[0]
+            heapq.heapreplace(emptiest, (filled + 1, group))
+            yield group
+
+    def _groups_problem(self, name: str, count: int, chosen: tuple[GroupId, ...]) -> Refused | None:
+        if not chosen:
+            return None
+        if len(chosen) != count:
+            return Refused(Refusal.INVALID_PARTITIONS, f"{count} with {len(chosen)} groups")
+        unknown = set(chosen).difference(_groups_for(name, self.by_group))
+        if unknown:
+            return Refused(Refusal.INVALID_REPLICAS, f"there is no group {min(unknown)}")
+        return None
 
     def _raise_floor(self, topic: Topic, epochs: Mapping[GroupId, int]) -> None:
         """Clients remember the leader epochs of partitions by name, and ignore lower ones."""
@@ -252,8 +270,10 @@ class Catalogue:
             return Refused(Refusal.INVALID_REPLICATION, f"a factor of {command.replication}")
         if len(self.topics) >= TOPICS_MAX:
             return Refused(Refusal.TOO_MANY_TOPICS, f"at most {TOPICS_MAX}")
-        return _configs_problem(command.configs) or self._room_problem(
-            command.partitions, command.partitions
+        return (
+            _configs_problem(command.configs)
+            or self._room_problem(command.partitions, command.partitions)
+            or self._groups_problem(command.name, command.partitions, command.groups)
         )
 
     def _room_problem(self, total: int, new: int) -> Refused | None:

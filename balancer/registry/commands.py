@@ -1,9 +1,9 @@
 """The registry's commands and results, and their encoding.
 
 A command is proposed on group 0's log as bytes; `Registry.apply` turns it into a result, bytes as
-well, which is the same on every node. A refusal is a result with a reason code, never an exception.
-A command never relies on the clock or on random numbers of the node that applies it: whatever the
-decision needs is a field, chosen by the proposer (the 16-byte topic id, `now_wall_ns`).
+well, the same on every node. A refusal is a result with a reason code, never an exception. Commands
+never rely on the clock or chance of the node that applies them: what the decision needs is a field,
+chosen by the proposer (the 16-byte topic id, `now_wall_ns`).
 """
 
 from collections.abc import Mapping
@@ -39,8 +39,10 @@ from balancer.registry.records import (
     EPOCHS,
     GROUPS_MAX,
     NODES,
+    PLACED_IN,
     PLACEMENT,
     REPLICA_SETS,
+    REPLICAS,
     TOKEN,
     TOPIC_4,
     TOPIC_ID,
@@ -78,10 +80,8 @@ class FoundCluster:
 
 @attrs.frozen
 class RegisterNode:
-    """Sent by a founder, or a node that was added, at every boot.
-
-    An older incarnation than the registered one is refused.
-    """
+    """Sent by a founder, or a node that was added, at every boot; refused if its incarnation is
+    older than the registered one."""
 
     node: NodeId
     incarnation: Incarnation
@@ -153,6 +153,8 @@ class CreateTopic:
     partitions: int
     replication: int = 3
     configs: Mapping[str, str] = attrs.field(factory=dict)
+    groups: tuple[GroupId, ...] = ()
+    """One for each partition, if they were chosen by hand; else the emptiest are filled first."""
 
 
 @attrs.frozen
@@ -160,6 +162,8 @@ class CreatePartitions:
     name: str
     total: int
     """The new number of partitions, not how many to add (as in Kafka)."""
+    groups: tuple[GroupId, ...] = ()
+    """Of the new ones, as for CreateTopic."""
 
 
 @attrs.frozen
@@ -271,6 +275,8 @@ class PinGroup:
 
     group: GroupId
     node: NodeId | None
+    order: tuple[NodeId, ...] = ()
+    """In which clients are to be told its replicas, `node` first; empty: nobody asked for one."""
 
 
 @attrs.frozen
@@ -501,8 +507,6 @@ _REASONS: Final = mapping(U32, STRING, GROUPS_MAX + 1)
 
 _KINDS: Final[Mapping[int, tuple[type[Any], Field[Any]]]] = {
     2: (RegisterNode, record(RegisterNode, I32, I64, ADDRESS, ADDRESS, ADDRESS, STRING)),
-    3: (CreateTopic, record(CreateTopic, STRING, TOPIC_ID, I32, I32, CONFIGS)),
-    4: (CreatePartitions, record(CreatePartitions, STRING, I32)),
     6: (SetPlacement, record(SetPlacement, _VERSION_OR_NONE, PLACEMENT)),
     7: (MergePlacement, record(MergePlacement, _VERSION_OR_NONE, U32, I32)),
     8: (
@@ -514,7 +518,6 @@ _KINDS: Final[Mapping[int, tuple[type[Any], Field[Any]]]] = {
     11: (DrainNode, record(DrainNode, I32, FLAG)),
     12: (AllocateProducerIds, record(AllocateProducerIds, I32, I32)),
     13: (SetPolicy, record(SetPolicy, _VERSION_OR_NONE, POLICY)),
-    14: (PinGroup, record(PinGroup, U32, optional(I32))),
     15: (AdoptPlan, record(AdoptPlan, I64, PLACEMENT, FLAG, PLAN_RECORD)),
     16: (PublishWeights, record(PublishWeights, WEIGHTS)),
     17: (CancelSteal, record(CancelSteal, I64)),
@@ -529,18 +532,20 @@ _KINDS: Final[Mapping[int, tuple[type[Any], Field[Any]]]] = {
     ),
     26: (NoteMembers, record(NoteMembers, U32, I64, NODES)),
     30: (DeleteTopic, record(DeleteTopic, optional(STRING), optional(TOPIC_ID), EPOCHS)),
+    31: (CreateTopic, record(CreateTopic, STRING, TOPIC_ID, I32, I32, CONFIGS, PLACED_IN)),
+    32: (CreatePartitions, record(CreatePartitions, STRING, I32, PLACED_IN)),
+    33: (PinGroup, record(PinGroup, U32, optional(I32), REPLICAS)),
 }
+_CREATE_3: Final = opening(CreateTopic, STRING, TOPIC_ID, I32, I32, CONFIGS)
+_GROW_4: Final = opening(CreatePartitions, STRING, I32)
+_DELETE_5: Final = opening(DeleteTopic, optional(STRING), optional(TOPIC_ID))
+_FOUND_1: Final = opening(FoundCluster, STRING, U32)
 _OLDER: Final[Mapping[type[Any], Extended[Any]]] = {
-    FoundCluster: Extended(
-        1,
-        opening(FoundCluster, STRING, U32),
-        lambda one: not one.founders and not one.replicas,
-    ),
-    DeleteTopic: Extended(
-        5,
-        opening(DeleteTopic, optional(STRING), optional(TOPIC_ID)),
-        lambda one: not one.epochs,
-    ),
+    CreateTopic: Extended(3, _CREATE_3, lambda one: not one.groups),
+    CreatePartitions: Extended(4, _GROW_4, lambda one: not one.groups),
+    DeleteTopic: Extended(5, _DELETE_5, lambda one: not one.epochs),
+    FoundCluster: Extended(1, _FOUND_1, lambda one: not one.founders and not one.replicas),
+    PinGroup: Extended(14, opening(PinGroup, U32, optional(I32)), lambda one: not one.order),
 }
 _DECISION: Final[Field[Command]] = union(FORMAT_VERSION, _KINDS, _OLDER)
 _DECIDED: Final = (Decided, record(Decided, I64, _DECISION))

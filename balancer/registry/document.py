@@ -59,6 +59,8 @@ class Document:
         self.paused_groups: frozenset[GroupId] = frozenset()
         self.policy = Policy()
         self.pins: Mapping[GroupId, NodeId] = {}
+        self.orders: Mapping[GroupId, tuple[NodeId, ...]] = {}
+        """Of pinned groups: the order of replicas that an operator asked for, the pin first."""
         self.weights = Weights()
         self.plans: tuple[PlanRecord, ...] = ()
         """The latest adopted plans, oldest first."""
@@ -225,6 +227,7 @@ class Document:
             decided=dict(self._fences.decided),
             epochs=dict(sorted(catalogue.epochs.items())),
             epoch_floor=catalogue.epoch_floor,
+            orders=self.orders,
         )
 
     @classmethod
@@ -261,7 +264,7 @@ class Document:
         self.placement = image.placement
         self.paused = image.paused
         self.paused_groups = frozenset(image.paused_groups)
-        self.policy, self.pins = image.policy, image.pins
+        self.policy, self.pins, self.orders = image.policy, image.pins, image.orders
         self.weights, self.plans = image.weights, image.plans
         self._next_producer_id = image.next_producer_id
         self._fences = Fences(image.fenced_since, dict(image.decided))

@@ -67,11 +67,11 @@ from balancer.registry.records import (
 )
 from paxos.ids import SLOT_ZERO, GroupId, NodeId, Slot
 
-IMAGE_VERSION: Final = 6
+IMAGE_VERSION: Final = 7
 """2: tokens, policy, pins, weights and plans. 3: all cancelled tokens instead of the last. 4: node
-lives, replica sets and members. 5: the slots of decisions. 6: the bases of leader epochs. The
-newest version is written; versions from 3 on are read."""
-_VERSIONS_COUNTS: Final = {3: 6, 4: 8, 5: 8, 6: 8}
+lives, replica sets and members. 5: the slots of decisions. 6: the bases of leader epochs. 7: the
+orders of replicas. The newest version is written; versions from 3 on are read."""
+_VERSIONS_COUNTS: Final = {3: 6, 4: 8, 5: 8, 6: 8, 7: 8}
 DECISIONS_MAX: Final = TOPICS_MAX + 4 * GROUPS_MAX + 2 * REMOVED_MAX
 """For every topic, every node there ever was, and the pause, pin and set of each group."""
 PIECE_TOPICS: Final = 500
@@ -112,6 +112,7 @@ class Image:
     decided: Mapping[str, Slot] = attrs.field(factory=dict)
     epochs: Mapping[GroupId, int] = attrs.field(factory=dict)
     epoch_floor: int = 0
+    orders: Mapping[GroupId, tuple[NodeId, ...]] = attrs.field(factory=dict)
 
 
 _TOPICS: Final[Mapping[int, Field[tuple[Topic, ...]]]] = {
@@ -150,6 +151,7 @@ _REST_4: Final = (
     sequence(REPLICA_RECORD, REPLICA_RECORDS_MAX),
 )
 _REST_5: Final = (*_REST_4, I64, mapping(STRING, I64, DECISIONS_MAX))
+_REST_6: Final = (*_REST_5, EPOCHS, I32)
 _IMAGES: Final[Mapping[int, Field[Image]]] = {
     3: opening(
         Image,
@@ -162,7 +164,8 @@ _IMAGES: Final[Mapping[int, Field[Image]]] = {
     ),
     4: opening(Image, *_OPENING_4, _TOPICS[4], *_REST_4),
     5: opening(Image, *_OPENING_4, _TOPICS[5], *_REST_5),
-    6: record(Image, *_OPENING_4, _TOPICS[6], *_REST_5, EPOCHS, I32),
+    6: opening(Image, *_OPENING_4, _TOPICS[6], *_REST_6),
+    7: record(Image, *_OPENING_4, _TOPICS[7], *_REST_6, REPLICA_SETS),
 }
 
 

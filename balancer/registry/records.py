@@ -263,6 +263,7 @@ REPLICA_RECORD: Final = record(
     U16,
 )
 PLACES: Final = sequence(record(PartitionPlace, U32, U32), TOPIC_PARTITIONS_MAX)
+PLACED_IN: Final[Field[tuple[GroupId, ...]]] = sequence(U32, TOPIC_PARTITIONS_MAX)
 CONFIGS: Final = mapping(STRING, STRING, CONFIGS_ENCODED_MAX)
 PLACEMENT: Final[Field[Mapping[GroupId, NodeId]]] = mapping(U32, I32, GROUPS_MAX + 1)
 TOPIC_4: Final = opening(Topic, STRING, TOPIC_ID, I32, CONFIGS, PLACES)

@@ -207,6 +207,7 @@ class Registry(Document):
         if pins != self.pins:
             self.pins = pins
             self._changed("policy")
+        self._order({group: order for group, order in self.orders.items() if node not in order})
         self._set_policy(attrs.evolve(self.policy, capacities=capacities))
 
     # ---- replica sets ----------------------------------------------------------------------------
@@ -337,7 +338,11 @@ class Registry(Document):
             self._changed("policy")
 
     def _pin(self, command: PinGroup) -> Result:
-        group, node = command.group, command.node
+        group, node, order = command.group, command.node, command.order
+        if order and (order[0] != node or len(set(order)) < len(order)):
+            return Refused(
+                Refusal.INVALID_REPLICAS, "an order of other nodes, or one of them twice"
+            )
         if node is not None:
             result = self._place(None, {**self.placement, group: node})
             if isinstance(result, Refused):
@@ -352,7 +357,16 @@ class Registry(Document):
         if pins != self.pins:
             self.pins = dict(sorted(pins.items()))
             self._changed("policy")
+        orders = {one: known for one, known in self.orders.items() if one != group}
+        if order:
+            orders[group] = order
+        self._order(orders)
         return self._done()
+
+    def _order(self, orders: Mapping[GroupId, tuple[NodeId, ...]]) -> None:
+        if orders != self.orders:
+            self.orders = dict(sorted(orders.items()))
+            self._changed("replicas")
 
     def _publish(self, weights: Weights) -> Result:
         problem = weights_problem(weights)

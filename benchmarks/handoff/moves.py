@@ -47,7 +47,7 @@ async def in_thread(call: Any) -> Any:  # noqa: ANN401 (whatever the call return
 
 
 @attrs.define
-class _Cluster:
+class Cluster:
     spec: ClusterSpec
     launcher: Launcher
     redirect_ms: int
@@ -73,6 +73,14 @@ class _Cluster:
     async def place(self, target: int) -> None:
         await health.place(self.spec.nodes[0].http, {"placement": {str(self.group): target}})
 
+    async def until_even(self) -> None:
+        with trio.move_on_after(SETTLE_S):
+            while True:
+                if (await self.view()).all_at_ideal:
+                    return
+                await trio.sleep(0.1)
+        raise TargetError(f"masters are not where they belong after {SETTLE_S:.0f} s")
+
 
 async def measure(
     run: Run, overrides: tuple[str, ...], samples: SampleFolder | None = None
@@ -94,8 +102,8 @@ async def measure(
         spec, _ = plan(data_dir, node_count=NODES, groups=GROUPS, fixed_ports=False)
         async with launch(spec, overrides=settings) as launcher:
             await launcher.start_all()
-            cluster = _Cluster(spec, launcher, run.grace_ms + REDIRECT_MS)
-            await _until_even(cluster)
+            cluster = Cluster(spec, launcher, run.grace_ms + REDIRECT_MS)
+            await cluster.until_even()
             create = partial(workload.create_topic, partitions=1, replication=NODES)
             await in_thread(partial(create, spec.bootstrap, TOPIC))
             result = await _with_clients(cluster, run, samples)
@@ -105,16 +113,7 @@ async def measure(
         shutil.rmtree(data_dir)
 
 
-async def _until_even(cluster: _Cluster) -> None:
-    with trio.move_on_after(SETTLE_S):
-        while True:
-            if (await cluster.view()).all_at_ideal:
-                return
-            await trio.sleep(0.1)
-    raise TargetError(f"masters are not where they belong after {SETTLE_S:.0f} s")
-
-
-async def _with_clients(cluster: _Cluster, run: Run, samples: SampleFolder | None) -> Result:
+async def _with_clients(cluster: Cluster, run: Run, samples: SampleFolder | None) -> Result:
     probe = Probe(cluster.spec.bootstrap, TOPIC, run.rate, idempotent=run.idempotent)
     follower = Follower(cluster.spec.bootstrap, TOPIC)
     follower.start()
@@ -161,11 +160,11 @@ async def _with_clients(cluster: _Cluster, run: Run, samples: SampleFolder | Non
     )
 
 
-async def _counters(cluster: _Cluster) -> tuple[int, int]:
+async def _counters(cluster: Cluster) -> tuple[int, int]:
     return await cluster.counted(NOT_LEADER), await cluster.counted(FORWARDED)
 
 
-async def _first_contacts(cluster: _Cluster) -> list[Move]:
+async def _first_contacts(cluster: Cluster) -> list[Move]:
     """One round of moves, reported apart: after it each client knows each node, as most clients do.
 
     librdkafka opens a connection when it first has something to send to a node, which takes a
@@ -180,7 +179,7 @@ async def _first_contacts(cluster: _Cluster) -> list[Move]:
     return moves
 
 
-async def _busiest_group(cluster: _Cluster) -> int:
+async def _busiest_group(cluster: Cluster) -> int:
     """The group of the topic's partition: the one whose log grows."""
     before = {row.group: row.applied for row in (await cluster.view()).groups}
     await trio.sleep(0.5)
@@ -195,7 +194,7 @@ def _master(view: status.ClusterView, group: int) -> int:
     return master
 
 
-async def _move(cluster: _Cluster, source: int, target: int) -> Move:
+async def _move(cluster: Cluster, source: int, target: int) -> Move:
     began_ns, began_wall_ms = time.monotonic_ns(), time.time_ns() / MS
     await cluster.place(target)
 
@@ -218,7 +217,7 @@ async def _move(cluster: _Cluster, source: int, target: int) -> Move:
 
 
 def _as_move(
-    cluster: _Cluster,
+    cluster: Cluster,
     source: int,
     target: int,
     stolen: Any,  # noqa: ANN401 (JSON)

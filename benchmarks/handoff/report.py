@@ -6,6 +6,8 @@ from typing import Any, Final
 
 BEGIN: Final = "<!-- figures: python -m benchmarks.handoff writes what is between these marks -->"
 END: Final = "<!-- end of figures -->"
+CLIENTS_BEGIN: Final = "<!-- clients: python -m benchmarks.handoff writes what is between these -->"
+CLIENTS_END: Final = "<!-- end of clients -->"
 SIDES: Final = ("produce", "fetch")
 WHICH: Final = ("strategy", "producer", "messages/s", "grace")
 
@@ -23,15 +25,56 @@ def markdown(context: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -
 
 
 def _where(context: Mapping[str, Any]) -> str:
+    return (
+        f"{_when(context)}, "
+        f"confluent-kafka {context['packages']['confluent-kafka']} with default settings but "
+        f"`linger.ms=0`. {context['took_s'] / 60:.0f} minutes."
+    )
+
+
+def _when(context: Mapping[str, Any]) -> str:
     machine = context["machine"]
     dirty = " with local changes" if context["uncommitted_changes"] else ""
     return (
         f"Measured {context['began'][:10]} at commit `{context['commit'][:10]}`{dirty}: "
         f"{machine['cpu']}, {machine['cores']} cores for three nodes and the clients, load average "
-        f"{machine['load_average'][0]:.1f} at the start, niceness {context['niceness']}, "
-        f"confluent-kafka {context['packages']['confluent-kafka']} with default settings but "
-        f"`linger.ms=0`. {context['took_s'] / 60:.0f} minutes."
+        f"{machine['load_average'][0]:.1f} at the start, niceness {context['niceness']}"
     )
+
+
+def by_client(context: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    """`rows` are summaries of benchmarks.handoff.by_client.Seen."""
+    head = [
+        *("client", "producer", "moves", "sent", "lost", "twice", "out of order"),
+        *("errors", "hung"),
+        *("silence, ms", "unread", "read twice", "silence, ms", "NOT_LEADER answers", "forwarded"),
+    ]
+    table = [
+        [
+            one["client"],
+            "idempotent" if one["idempotent"] else "plain",
+            one["moves"],
+            f"{one['sent']:,}",
+            one["lost"],
+            one["twice"],
+            one["disordered"],
+            one["errors"],
+            "yes" if one["hung"] else "no",
+            _two(one["silence_ms"]),
+            one["unread"],
+            one["read_twice"],
+            _two(one["read_silence_ms"]),
+            one["refusals"],
+            f"{one['forwarded']:,}",
+        ]
+        for one in rows
+    ]
+    rates = " and ".join(sorted({f"{one['rate']:,}" for one in rows}))
+    return f"{_when(context)}, {rates} messages/s.\n\n{_table(head, table)}"
+
+
+def _two(figures: Mapping[str, float]) -> str:
+    return f"{figures['p99']:.0f} / {figures['max']:.0f}"
 
 
 def _row(cells: Sequence[object]) -> str:

@@ -38,7 +38,12 @@ def describe(data_dir: Path) -> dict[str, Any]:
 
 
 def commit_of(root: Path) -> tuple[str, bool]:
-    """The commit checked out, and whether files differ from it; ("unknown", False) without git."""
+    """The commit checked out, and whether files differ from it; ("unknown", False) without git.
+
+    An installed product may lie in somebody else's checkout: that commit is not ours.
+    """
+    if not (root / ".git").exists():
+        return "unknown", False
     try:
         commit = _git(root, "rev-parse", "HEAD").strip()
         return commit, bool(_git(root, "status", "--porcelain", "--untracked-files=no").strip())

@@ -28,7 +28,7 @@ from benchmarks.load.samples import NO_LIMITS, UNKNOWN, SampleFile, SampleFolder
 from benchmarks.report.results import Figure, Outcome, merged
 from benchmarks.target import NODES, Target
 from cluster import child
-from cluster.launcher import node_environment
+from cluster.programs import environment
 
 MIB: Final = 1 << 20
 
@@ -269,7 +269,7 @@ def start_module(*words: str) -> "subprocess.Popen[bytes]":
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=node_environment(os.environ),
+        env=environment(os.environ),
         process_group=0,
     )
 

@@ -4,8 +4,9 @@ A consumer group belongs to the Paxos group its name hashes to. Its state is in 
 log (`coordinator.replicated.store.GroupStore`, kept by the state machine on every node), and only
 the master runs a `coordinator.Coordinator` on it. This module handles changes of mastership: a
 coordinator is elected when this node may act and has applied all that was chosen before, and
-resigned when the epoch changes. A steal therefore keeps members, generation and assignments;
-clients only get NOT_COORDINATOR and look up the new address.
+resigned when the epoch changes. A steal therefore keeps members, generation and assignments. What
+members ask the old node then is passed on to the new one (`broker.groups.forwarded_requests`);
+whoever cannot be helped in this way gets NOT_COORDINATOR, and looks up the new address.
 
 While the Paxos group is being handed over, this node may not act, and there is no other master yet:
 a client sent away then would be sent back here by any node it asks, and librdkafka, once in such a
@@ -28,10 +29,12 @@ import attrs
 
 from balancer.registry.catalogue import data_groups
 from balancer.registry.registry import Registry
+from broker.groups.forwarded_requests import RequestForwarding, sends_away
 from broker.groups.topic_patterns import matching
 from broker.ports import Groups
 from broker.proposals.commands import CommandKind, fenced, opaque
 from broker.proposals.intake import Done, FailureReason, NotDone, Outcome
+from coordinator.carried import CARRIED
 from coordinator.coordinator import Coordinator, CoordinatorStatistics
 from coordinator.limits import CoordinatorConfig
 from coordinator.model import (
@@ -90,6 +93,8 @@ class _Asked(NamedTuple):
 
     request: Request
     answered: Callable[[Response], None]
+    number: int = 0
+    """That of the forwarding, if that can pass the request on."""
 
 
 @attrs.define(eq=False)
@@ -123,7 +128,7 @@ class _Loading:
 
     def refuse(self, error: ErrorCode) -> None:
         waiting, self.waiting = self.waiting, []
-        for request, answered in waiting:
+        for request, answered, _ in waiting:
             answered(refusal(request, error))
 
 
@@ -177,17 +182,22 @@ class ConsumerGroups:
         notice: Callable[[GroupId, GroupNotice], None],
         topics: Callable[[], Topics],
         secret: Callable[[], bytes],
+        group_of: Callable[[str], GroupId | None] = lambda _name: None,
     ) -> None:
+        self._group_of = group_of
         self._topics = topics
         self._secret = secret
         self._topics_seen = topics()
         self._groups = groups
         self._machines = machines
-        self._config = config
+        self.config = config
         self._notice = notice
         self._coordinators: dict[GroupId, tuple[GroupStore, Coordinator]] = {}
         self._tenures: dict[GroupId, _Tenure] = {}
         self._loading: dict[GroupId, _Loading] = {}
+        self._coordinated: set[GroupId] = set()
+        self.forwarding: RequestForwarding | None = None
+        """None: no request is passed on to other nodes."""
         self._swept: dict[GroupId, int] = {}
         """When this node last looked for expired offsets; not per mastership, or masters that move
         often would never look."""
@@ -209,6 +219,8 @@ class ConsumerGroups:
         self._unsettled = False
         for group in sorted(self._machines):
             self._look(group, now)
+        if self.forwarding is not None:
+            self.forwarding.look(now)
 
     def tick(self, now: Now) -> None:
         """Time passes; call it no later than `next_deadline`.
@@ -231,6 +243,8 @@ class ConsumerGroups:
                 self._swept[tenure.group] = now.boot_ns
                 self._carry_out(tenure, coordinator.sweep(self._ms(now), wall_ms))
         self._look_for_deleted()
+        if self.forwarding is not None:
+            self.forwarding.tick(now)
 
     def _look_for_deleted(self) -> None:
         """When topics have been deleted, the coordinators forget their offsets; one that misses it
@@ -273,8 +287,8 @@ class ConsumerGroups:
         if self._groups.caught_up(group):
             self._open(group, epoch, now)
             self._loading.pop(group, None)
-            for request, answered in loading.waiting if loading is not None else ():
-                self.ask(group, request, answered)
+            for asked in loading.waiting if loading is not None else ():
+                self.ask_here(group, *asked)
         elif loading is None:
             self._loading[group] = _Loading(now.boot_ns)
         elif loading.overdue(now):
@@ -287,8 +301,9 @@ class ConsumerGroups:
         store = machine.consumer_groups
         known = self._coordinators.get(group)
         if known is None or known[0] is not store:
-            known = (store, Coordinator(store, self._config, self._topics, matching))
+            known = (store, Coordinator(store, self.config, self._topics, matching))
             self._coordinators[group] = known
+        self._coordinated.add(group)
         tenure = self._tenures[group] = _Tenure(group, epoch, known[1])
         tenure.coordinator.elected(self._ms(now), Slot(epoch), self._secret())
 
@@ -306,18 +321,19 @@ class ConsumerGroups:
         held, tenure.held = tenure.held, []
         waiting, tenure.waiting = tenure.waiting, []
         self._carry_out(tenure, Effects(replies=held))
-        for request, answered in waiting:
-            self.ask(tenure.group, request, answered)
+        for asked in waiting:
+            self.ask_here(tenure.group, *asked)
 
     def _close(self, tenure: _Tenure) -> None:
         """Redirect waiting requests, or keep them until their outcome is known."""
         del self._tenures[tenure.group]
         effects, tenure.left = tenure.coordinator.resigned()
-        for reply in tenure.held:
-            request, answered = _asked(reply.token)
-            answered(fate_unknown(request))
+        if self.forwarding is not None:
+            for token in tenure.left.values():
+                self.forwarding.left(tenure.group, _asked(token).number, tenure.epoch)
+        self._answer_late(tenure.held)
         nobody_saw = [_asked(reply.token) for reply in effects.replies] + tenure.waiting
-        for request, answered in nobody_saw:
+        for request, answered, _ in nobody_saw:
             answered(refusal(request, ErrorCode.NOT_COORDINATOR))
 
     def handing_over(self, group: GroupId) -> bool:
@@ -347,18 +363,41 @@ class ConsumerGroups:
     # -- requests -----------------------------------------------------------------------------
 
     def ask(
-        self, group: GroupId | None, request: Request, answered: Callable[[Response], None]
+        self,
+        group: GroupId | None,
+        request: Request,
+        answered: Callable[[Response], None],
+        hung_up: Callable[[], bool] = lambda: False,
     ) -> None:
         """Pass a request to the coordinator of a Paxos group; `answered` is called exactly once.
 
-        `answered` must not raise. Where this node is not the coordinator, the answer says so.
+        `answered` must not raise. Where this node is not the coordinator, and has not been, the
+        answer says so. `hung_up`: whether nobody waits for the answer any more.
         """
         if group is None:
             answered(refusal(request, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-            return
+        elif self.forwarding is not None and type(request) in CARRIED:
+            self.forwarding.take(group, request, answered, hung_up)
+        else:
+            self.ask_here(group, request, answered)
+
+    def has_coordinated(self, group: GroupId) -> bool:
+        return group in self._coordinated
+
+    def keeps(self, group: GroupId, consumer_group: str) -> bool:
+        return self._group_of(consumer_group) == group
+
+    def ask_here(
+        self,
+        group: GroupId,
+        request: Request,
+        answered: Callable[[Response], None],
+        number: int = 0,
+    ) -> None:
+        """As `ask`, of this node's coordinator only."""
         now = self._groups.now()
         tenure = self._look(group, now)
-        asked = _Asked(request, answered)
+        asked = _Asked(request, answered, number)
         if tenure is not None and tenure.suspended_boot_ns is None:
             effects = tenure.coordinator.handle(self._ms(now), request, asked)
             self._carry_out(tenure, effects)
@@ -406,9 +445,20 @@ class ConsumerGroups:
             tenure.held += replies
             self._suspend(tenure, self._groups.now())
             return
+        if not same:
+            self._answer_late(replies)
+            return
         for reply in replies:
-            request, answered = _asked(reply.token)
-            answered(reply.response if same else fate_unknown(request))
+            _asked(reply.token).answered(reply.response)
+
+    @staticmethod
+    def _answer_late(replies: list[Reply]) -> None:
+        """The mastership is over: nobody can tell any more whether what was done still holds, but
+        what was refused stays refused."""
+        for reply in replies:
+            request, answered, _ = _asked(reply.token)
+            refused = sends_away(reply.response)
+            answered(reply.response if refused else fate_unknown(request))
 
     def _on_outcome(self, tenure: _Tenure, proposal_id: ProposalId, outcome: Outcome) -> None:
         """A command was applied, or will not be as far as this tenure is concerned."""
@@ -434,7 +484,7 @@ class ConsumerGroups:
         token = tenure.left.pop(proposal_id, None)
         if token is None:
             return
-        request, answered = _asked(token)
+        request, answered, _ = _asked(token)
         if isinstance(outcome, Done):
             never = decode_result(outcome.result).error != ErrorCode.NONE
         else:

@@ -140,6 +140,12 @@ class ProgressRequests:
         round_.timer = self._timers.call_at(now_ns + wait_ms * MS, lambda: self._end(group, round_))
         self._wake(group)
 
+    def stop(self, group: GroupId) -> None:
+        """Forget the collection: `done` is not called."""
+        round_ = self._rounds.pop(group, None)
+        if round_ is not None:
+            self._timers.cancel(round_.timer)
+
     def _end(self, group: GroupId, round_: _Round) -> None:
         """All have reported, or time is up."""
         if self._rounds.get(group) is not round_:

@@ -17,6 +17,7 @@ import attrs
 from broker.config import IntakeConfig
 from broker.proposals.commands import is_fenced
 from broker.proposals.group_commit import GroupCommit
+from broker.proposals.successor import Successor
 from paxos.changes import handover
 from paxos.entry import Buffer, Entry
 from paxos.ids import MS, NOBODY, NodeId, Now, Slot
@@ -80,6 +81,10 @@ class Pending:
         """Whether a command that its client sent earlier was refused after this one arrived."""
         return False
 
+    def misses_move(self, moved_ns: int, now_ns: int) -> bool:
+        """Whether its client may still not know that the group moved then (ADR 50)."""
+        return False
+
 
 def _payload(batch: list[Pending]) -> tuple[Buffer, ...]:
     """Their payload as an entry: one buffer if they are small."""
@@ -96,6 +101,8 @@ FIRST: Final = 4
 """A flag of a forwarded command, as a number (runtime/peers/peers.py)."""
 LATE: Final = 8
 """Set by the receiving node: the client no longer waits."""
+ASKS: Final = 16
+"""No command, but a question how far the master has come (runtime.engine.read_index)."""
 
 
 @attrs.frozen
@@ -111,6 +118,8 @@ class Forward:
     """Once `to` has refused one of these, it also refuses those behind it ..."""
     first: bool = False
     """... up to the next one that says that nothing is in flight before it."""
+    unaware: bool = False
+    """The handover is long over: only clients that do not know of it need this."""
 
     @property
     def flags(self) -> int:
@@ -162,8 +171,11 @@ def _already_answered(_outcome: Outcome) -> None:
 
 
 class _Route(NamedTuple):
+    """`to` NOBODY: it waits for a master to be known."""
+
     to: NodeId
     handing: bool
+    unaware: bool = False
 
 
 class Intake:
@@ -200,8 +212,9 @@ class Intake:
         """Nodes that had a command refused and may not know it yet."""
         self._declined_until = 0
         """The master keeps the group that we asked for: no need to wait for it until then."""
-        self._grace_to: NodeId = NOBODY
-        self._grace_until = 0
+        self.successor = Successor(config)
+        self.told: Callable[[], NodeId | None] = lambda: None
+        """Who says that it is the master, where the log here names none."""
         self._handing: NodeId | None = None
 
     # -- commands in --------------------------------------------------------------------------
@@ -221,7 +234,7 @@ class Intake:
         route = self._route(now, pending)
         if route is None:
             pending.done(NotDone(FailureReason.NOT_MASTER, self._holder(now)))
-        elif route.to == replica.me or self.queue or not self._sent(now, pending, route):
+        elif route.to in (replica.me, NOBODY) or self.queue or not self._sent(now, pending, route):
             self.enqueue(pending)
 
     def _route(self, now: Now, pending: Pending) -> _Route | None:
@@ -234,23 +247,23 @@ class Intake:
         if target is not None and not fenced:
             return _Route(target, handing=True)
         if replica.acting(now):
-            return _Route(
-                replica.me, handing=False
-            )  # a fenced one perhaps waits until that is sure
+            return _Route(replica.me, handing=False)  # a fenced one may wait until that is sure
         if fenced:
             return None
         holder = self._holder(now)
-        if holder in (None, self._grace_to) and now.boot_ns < self._grace_until:
-            return _Route(self._grace_to, handing=True)
-        looks = pending.anywhere and (self._grace_to != NOBODY or not pending.ordered)
-        if looks and holder not in (None, replica.me):
-            assert holder is not None
-            return _Route(holder, handing=False)
-        return None
+        successor = self.successor
+        if holder in (None, successor.node) and successor.in_grace(now):
+            return _Route(successor.node, handing=True)
+        if not successor.is_missed_by(now, pending):
+            return None
+        if holder is not None and holder != replica.me:
+            return _Route(holder, handing=False, unaware=pending.ordered)
+        waits = pending.ordered and now.boot_ns - pending.since_boot_ns <= FORWARD_PATIENCE_NS
+        return _Route(NOBODY, handing=False) if waits else None
 
     def _sent(self, now: Now, pending: Pending, route: _Route) -> bool:
         """Forward a command; False if it has to wait, for room or for one it must not overtake."""
-        to, handing = route
+        to, handing, unaware = route
         if not pending.ordered:
             self.forwards.append(Forward(to, pending, handing))
             return True
@@ -264,7 +277,8 @@ class Intake:
         self.forwarded_bytes += pending.size
         self._forwarded_to = to
         forwarded = _ForwardedOut(self, pending, to, self._forwarded_number)
-        self.forwards.append(Forward(to, forwarded, handing, ordered=True, first=first))
+        forward = Forward(to, forwarded, handing, ordered=True, first=first, unaware=unaware)
+        self.forwards.append(forward)
         return True
 
     def _may_follow(self, to: NodeId, size: int) -> bool:
@@ -461,7 +475,8 @@ class Intake:
                 self._return_to_senders([pending], FailureReason.NOT_MASTER, now)
                 continue
             fenced = route.to == self.replica.me  # valid for this node only: it waits
-            if fenced or (blocked and pending.ordered) or not self._sent(now, pending, route):
+            waits = fenced or route.to == NOBODY or (blocked and pending.ordered)
+            if waits or not self._sent(now, pending, route):
                 blocked = blocked or not fenced
                 self.queue.append(pending)
                 self.queue_bytes += pending.size
@@ -568,8 +583,7 @@ class Intake:
             self._handing = replica.handing_to
         elif self._handing is not None:
             if replica.lease.holder in (self._handing, NOBODY):
-                self._grace_to = self._handing
-                self._grace_until = now.boot_ns + self.config.forward_grace_ns
+                self.successor.took_over(now, self._handing)
             self._handing = None
 
     def _return_to_senders(self, batch: list[Pending], why: FailureReason, now: Now) -> None:
@@ -581,5 +595,5 @@ class Intake:
     def _holder(self, now: Now) -> NodeId | None:
         lease = self.replica.lease
         if lease.holder == NOBODY or lease.free(now, 0):
-            return None
+            return self.told()
         return lease.holder

@@ -4,7 +4,7 @@
 requests and joins answers.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -23,7 +23,10 @@ from wire.messages import (
     offsets,
     placement,
     produce,
+    producer_ids,
+    security,
     topics,
+    transactions,
 )
 
 
@@ -43,9 +46,14 @@ class Named:
     blank: Mapping[str, int] = attrs.field(factory=dict)
     """What stands for "nothing" in the answer, where that is not the field's default."""
 
+    def named(self, message: Any) -> Sequence[Any]:  # noqa: ANN401
+        """The items; with a dot in `asked`, those that items of another kind name."""
+        outer, _, inner = self.asked.partition(".")
+        found: Sequence[Any] = getattr(message, outer) or ()
+        return [one for each in found for one in getattr(each, inner)] if inner else found
+
     def refusals(self, message: Any, error: int, text: str) -> list[Any]:  # noqa: ANN401
-        asked: Iterable[Any] = getattr(message, self.asked) or ()
-        return [self._refusal(one, error, text) for one in asked]
+        return [self._refusal(one, error, text) for one in self.named(message)]
 
     def _refusal(self, one: Any, error: int, text: str) -> Any:  # noqa: ANN401
         made = self.item(**self.blank)
@@ -240,6 +248,98 @@ NAMED: Final[Mapping[int, tuple[Named, ...]]] = {
             Named("partitions", "partitions", placement.ReassignablePartitionResponse, _INDEX),
         ),
     ),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (Named("topics", "topics", metadata.DescribedTopic, _NAME),),
+    ApiKey.DESCRIBE_PRODUCERS: (
+        Named(
+            "topics",
+            "topics",
+            producer_ids.DescribedProducersTopic,
+            _NAME,
+            Named(
+                "partition_indexes",
+                "partitions",
+                producer_ids.DescribedProducersPartition,
+                {None: "partition_index"},
+            ),
+        ),
+    ),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (
+        Named(
+            "v3_and_below_topics",
+            "results_by_topic_v3_and_below",
+            transactions.AddPartitionsToTxnTopicResult,
+            _NAME,
+            Named(
+                "partitions",
+                "results_by_partition",
+                transactions.AddPartitionsToTxnPartitionResult,
+                {None: "partition_index"},
+            ),
+        ),
+        Named(
+            "transactions",
+            "results_by_transaction",
+            transactions.AddPartitionsToTxnResult,
+            {"transactional_id": "transactional_id"},
+            Named(
+                "topics",
+                "topic_results",
+                transactions.AddPartitionsToTxnTopicResult,
+                _NAME,
+                Named(
+                    "partitions",
+                    "results_by_partition",
+                    transactions.AddPartitionsToTxnPartitionResult,
+                    {None: "partition_index"},
+                ),
+            ),
+        ),
+    ),
+    ApiKey.TXN_OFFSET_COMMIT: (
+        Named(
+            "topics",
+            "topics",
+            transactions.TxnOffsetCommitResponseTopic,
+            _NAME,
+            Named(
+                "partitions", "partitions", transactions.TxnOffsetCommitResponsePartition, _INDEX
+            ),
+        ),
+    ),
+    ApiKey.DESCRIBE_TRANSACTIONS: (
+        Named(
+            "transactional_ids",
+            "transaction_states",
+            transactions.DescribedTransaction,
+            {None: "transactional_id"},
+        ),
+    ),
+    ApiKey.CREATE_ACLS: (Named("creations", "results", security.AclCreationResult, {}),),
+    ApiKey.DELETE_ACLS: (Named("filters", "filter_results", security.DeleteAclsFilterResult, {}),),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: (
+        Named(
+            "dirs.topics",
+            "results",
+            logs.AlterReplicaLogDirTopicResult,
+            {"name": "topic_name"},
+            Named(
+                "partitions",
+                "partitions",
+                logs.AlterReplicaLogDirPartitionResult,
+                {None: "partition_index"},
+            ),
+        ),
+    ),
+    ApiKey.ALTER_CLIENT_QUOTAS: (
+        Named("entries", "entries", security.AlteredQuotaEntry, {"entity": "entity"}),
+    ),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (
+        Named("users", "results", security.DescribedScramUser, {"name": "user"}),
+    ),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (
+        Named("deletions", "results", security.AlteredScramUser, {"name": "user"}),
+        Named("upsertions", "results", security.AlteredScramUser, {"name": "user"}),
+    ),
 }
 """Of all APIs that have a version without an error for the whole request, or whose requests are cut
 into portions. The last row of an API is that of the newest versions."""
@@ -247,6 +347,9 @@ into portions. The last row of an API is that of the newest versions."""
 
 def set_error(one: Any, error: int, text: str) -> None:  # noqa: ANN401
     """Versions without a message leave it out."""
-    one.error_code = error
+    if hasattr(one, "partition_error_code"):  # of a transaction
+        one.partition_error_code = error
+    else:
+        one.error_code = error
     if hasattr(one, "error_message"):
         one.error_message = text

@@ -16,6 +16,8 @@ from wire.codec.schema import fields_of
 from wire.error_codes import ErrorCode
 from wire.messages import logs, metadata
 
+BYTES_OF_A_THING: Final = 16
+"""The least that an item of a large request costs in its answer: an estimate."""
 BACKGROUND_FROM: Final = 500
 """Writing an answer for this many items costs a millisecond."""
 
@@ -56,7 +58,7 @@ def _name_all(
     for named in NAMED[header.api_key]:
         items = named.refusals(message, error, text)
         if items:
-            setattr(answer, named.answered, items)
+            getattr(answer, named.answered).extend(items)
             refused += len(items)
     return refused > 0
 

@@ -32,6 +32,7 @@ OFFSET_MAX: Final = 2**63 - 1
 TIERING_BATCHES_MAX: Final = 16_384
 """In one plan; making it takes about a millisecond."""
 NO_TIME: Final = -1
+NO_EPOCH: Final = -1
 _RECORDS: Final = int(CommandKind.RECORDS)
 _HEADS: Final = Struct(RECORDS_HEAD.format + APPEND_FIELDS.format.removeprefix(">"))
 """The head of a RECORDS command and that of its batch."""
@@ -229,11 +230,11 @@ class PartitionState:
         """The greatest known leader epoch up to `epoch`, and the first offset beyond it (KIP-320).
 
         `current` is the present leader's epoch, which may not have appended anything yet. (-1, -1)
-        if `epoch` is unknown because it lies above that. An epoch before all known ones ends where
-        they begin.
+        if `epoch` lies above that, or is none at all (-1). An epoch before all known ones ends
+        where they begin.
         """
-        if epoch >= current:
-            return (current, self.next_offset) if epoch == current else (-1, -1)
+        if epoch == NO_EPOCH or epoch >= current:
+            return (current, self.next_offset) if epoch == current else (NO_EPOCH, -1)
         at = bisect_right(self._epochs, epoch)
         end = self._epoch_starts[at] if at < len(self._epochs) else self.next_offset
         return (self._epochs[at - 1] if at else epoch), end

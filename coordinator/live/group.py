@@ -17,10 +17,10 @@ from coordinator.model import (
     JoinedMember,
     JoinGroup,
     JoinGroupResponse,
-    LeaveGroup,
-    LeaveGroupResponse,
     MemberId,
     Protocol,
+    Request,
+    Response,
     SyncGroup,
 )
 from coordinator.replicated.commands import GroupSnapshot, MemberRecord
@@ -90,11 +90,12 @@ class LiveMember:
 
 @attrs.frozen
 class LeaveWait:
-    """A LeaveGroup that is answered once the log has `version`: only then is the member gone."""
+    """A LeaveGroup that is answered once the log has `version`: only then is the member gone. After
+    the last member with broker-side assignment has left, it may be that one's heartbeat."""
 
     version: int
-    pending: Pending[LeaveGroup]
-    response: LeaveGroupResponse
+    pending: Pending[Request]
+    response: Response
 
 
 @attrs.define(eq=False)
@@ -136,6 +137,8 @@ class LiveGroup:
     join_version: int = 0
     sync_version: int = 0
     snapshot_under_way: bool = False
+    converts: bool = False
+    """The log still has it as a group with broker-side assignment."""
 
     @classmethod
     def from_stored(cls, stored: StoredGroup) -> "LiveGroup":
@@ -259,6 +262,7 @@ class LiveGroup:
             self.protocol_name,
             leader.member_id if leader is not None and leader.established else None,
             members,
+            self.converts,
         )
 
     def join_response(self, member: LiveMember, request: JoinGroup) -> JoinGroupResponse:

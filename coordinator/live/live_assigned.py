@@ -9,23 +9,19 @@ from typing import NamedTuple
 import attrs
 
 from coordinator.live.pending import Pending
-from coordinator.model import (
-    AssignedHeartbeat,
-    AssignedHeartbeatResponse,
-    ConsumerGroupId,
-    MemberId,
-)
+from coordinator.model import ConsumerGroupId, MemberId, Request, Response
 from coordinator.replicated.assigned_group import AWAY_EPOCH, AssignedMember, AssignedSnapshot
 from coordinator.replicated.assignor import ASSIGNORS, Share
 from coordinator.replicated.stored import NO_REVISION, StoredGroup
+from coordinator.states import RECONCILING
 
 
 class Waiting(NamedTuple):
     """An answer that may be sent once the log has this version."""
 
     version: int
-    pending: Pending[AssignedHeartbeat]
-    response: AssignedHeartbeatResponse
+    pending: Pending[Request]
+    response: Response
 
 
 @attrs.define(eq=False)
@@ -46,10 +42,12 @@ class LiveAssigned:
     version: int = 0
     durable: int = 0
     snapshot_under_way: bool = False
+    converts: bool = False
+    """The log still has it as a group of classic members."""
 
     @classmethod
     def from_stored(cls, stored: StoredGroup) -> "LiveAssigned":
-        group = cls(stored.name, stored.revision)
+        group = cls(stored.name, stored.revision, stored.generation)
         if stored.assigned is not None:
             group.epoch, group.assignor = stored.assigned.epoch, stored.assigned.assignor
             group.topics = dict(stored.assigned.topics)
@@ -86,8 +84,20 @@ class LiveAssigned:
     def snapshot(self) -> AssignedSnapshot:
         members = tuple(self.members.values())
         return AssignedSnapshot(
-            self.name, self.revision, self.epoch, self.assignor, members, dict(self.topics)
+            self.name,
+            self.revision,
+            self.epoch,
+            self.assignor,
+            members,
+            dict(self.topics),
+            self.converts,
         )
+
+    def only_classic(self, without: MemberId | None = None) -> bool:
+        """Whether all members, or all but one, speak the classic protocol: there is nobody left
+        who needs the group to be of this kind."""
+        others = [one for name, one in self.members.items() if name != without]
+        return bool(others) and all(one.classic is not None for one in others)
 
     def state(self) -> str:
         """Kafka's name for it; the plan is always made with the epoch, so never "Assigning"."""
@@ -97,4 +107,4 @@ class LiveAssigned:
             member.epoch == AWAY_EPOCH or member.settled(self.epoch)
             for member in self.members.values()
         )
-        return "Stable" if done else "Reconciling"
+        return "Stable" if done else RECONCILING

@@ -2,11 +2,14 @@
 
 from coordinator.limits import CoordinatorConfig, text_fits
 from coordinator.live.assigning import Assigning
+from coordinator.live.classic_members import ClassicMembers
 from coordinator.live.group import LeaveWait, LiveGroup, LiveMember, protocols_bytes
+from coordinator.live.live_assigned import LiveAssigned
 from coordinator.live.rebalance import Rebalance, session_key
 from coordinator.live.tenure import Tenure
 from coordinator.model import (
     NO_MEMBER,
+    ConsumerGroupId,
     ErrorCode,
     Heartbeat,
     HeartbeatResponse,
@@ -31,6 +34,7 @@ class Membership:
         self._assigning = assigning
         self._tenure = tenure
         self._rebalance = rebalance
+        self._classic_members = ClassicMembers(tenure, assigning)
 
     # --- JoinGroup
 
@@ -44,8 +48,9 @@ class Membership:
     def _join(self, request: JoinGroup, token: Token) -> ErrorCode:
         """NONE if the request was answered or deferred, else the error to refuse it with."""
         tenure = self._tenure
-        if self._assigning.has_members(request.group):
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL  # classic and assigned members do not mix
+        assigned = self._assigned(request.group)
+        if assigned is not None and self._classic_members.join(assigned, request, token):
+            return ErrorCode.NONE
         group = self._rebalance.view(request.group)
         if group is None and request.member_id:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -63,6 +68,11 @@ class Membership:
             error = self._join_unknown(group, request, token)
         self._rebalance.settle(group)
         return error
+
+    def _assigned(self, name: ConsumerGroupId) -> LiveAssigned | None:
+        """The group, if it has members with broker-side assignment."""
+        group = self._assigning.view(name)
+        return group if group is not None and group.members else None
 
     def _join_unknown(self, group: LiveGroup, request: JoinGroup, token: Token) -> ErrorCode:
         former = group.static.get(request.instance_id) if request.instance_id is not None else None
@@ -217,6 +227,10 @@ class Membership:
 
     def sync(self, request: SyncGroup, token: Token) -> None:
         tenure = self._tenure
+        assigned = self._assigned(request.group)
+        if assigned is not None:
+            self._classic_members.sync(assigned, request, token)
+            return
         group = self._rebalance.view(request.group)
         error = _check_sync(group, request)
         if error != ErrorCode.NONE:
@@ -254,6 +268,10 @@ class Membership:
     # --- Heartbeat, LeaveGroup
 
     def heartbeat(self, request: Heartbeat, token: Token) -> None:
+        assigned = self._assigned(request.group)
+        if assigned is not None:
+            self._classic_members.heartbeat(assigned, request, token)
+            return
         group = self._rebalance.view(request.group)
         error = ErrorCode.UNKNOWN_MEMBER_ID
         if group is not None:
@@ -267,6 +285,10 @@ class Membership:
         self._tenure.reply(token, HeartbeatResponse(error=error))
 
     def leave(self, request: LeaveGroup, token: Token) -> None:
+        assigned = self._assigned(request.group)
+        if assigned is not None:
+            self._classic_members.leave(assigned, request, token)
+            return
         tenure = self._tenure
         group = self._rebalance.view(request.group)
         gone: dict[MemberId, LiveMember] = {}

@@ -29,13 +29,13 @@ from coordinator.model import (
     refusal,
 )
 from coordinator.replicated.commands import CommitOffsets, DropOffsets, Result, encode
+from coordinator.replicated.store import stale_error
 from coordinator.replicated.stored import StoredGroup, StoredOffset
 from coordinator.states import GroupState
 from coordinator.subscription import CONSUMER_PROTOCOL, subscribed_topics
 from coordinator.topics import Topics
 
 UNKNOWN_PARTITION: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-STALE: Final = ErrorCode.STALE_MEMBER_EPOCH
 OFFSET_BYTES: Final = 36
 """The numbers of one offset in a command, rounded up."""
 
@@ -120,7 +120,9 @@ class Offsets:
             error, stale = CHANGE_ERRORS[outcome], frozenset[int]()
         else:
             error, stale = outcome.error, frozenset(outcome.stale)
-        replaced = frozenset() if error else self._replaced(under_way.pending.request)
+        request = under_way.pending.request
+        replaced = frozenset() if error else self._replaced(request)
+        too_old = stale_error(self._tenure.store.get(request.group), request.member_id)
         places = count()
         topics = []
         for topic, partitions in under_way.topics:
@@ -128,7 +130,7 @@ class Offsets:
             for partition, refused in partitions:
                 verdict = refused
                 if verdict == ErrorCode.NONE:
-                    verdict = STALE if next(places) in stale else error
+                    verdict = too_old if next(places) in stale else error
                 if verdict == ErrorCode.NONE and (topic, partition) in replaced:
                     verdict = UNKNOWN_PARTITION
                 verdicts.append(PartitionError(partition, verdict))
@@ -207,7 +209,9 @@ class Offsets:
             return
         assigned = self._assigning.view(request.group)
         in_use = (
-            _topics_in_use(group) if assigned is None else self._assigning.topics_in_use(assigned)
+            _topics_in_use(group)
+            if assigned is None
+            else self._assigning.planning.topics_in_use(assigned)
         )
         topics = []
         answers = []

@@ -39,7 +39,7 @@ CHANGE_ERRORS: Final[Mapping[ProposalFailure, ErrorCode]] = {
 }
 """The answer about a committed or deleted offset, or a deleted group (`model.CHANGES`)."""
 
-ASSIGNED_KINDS: Final = frozenset((TimerKind.CONSUMER, TimerKind.REVOCATION))
+ASSIGNED_KINDS: Final = frozenset((TimerKind.CONSUMER, TimerKind.REVOCATION, TimerKind.REJOIN))
 
 
 class Rebalance:
@@ -166,7 +166,7 @@ class Rebalance:
                 gone = [m for m in group.members.values() if m.member_id in group.unsynced]
                 if gone:
                     self.remove(group, gone, ErrorCode.UNKNOWN_MEMBER_ID, "did not sync in time")
-            case TimerKind.CONSUMER | TimerKind.REVOCATION:
+            case TimerKind.CONSUMER | TimerKind.REVOCATION | TimerKind.REJOIN:
                 raise AssertionError(f"{key} is for groups with broker-side assignment")
         self.settle(group)
 
@@ -243,6 +243,7 @@ class Rebalance:
         else:
             group.durable = under_way.version
             group.revision = outcome.value
+            group.converts = False
             self.settle(group)
 
     def reload(self, group: LiveGroup, error: ErrorCode) -> None:
@@ -269,19 +270,34 @@ class Rebalance:
                 left.setdefault(WaitFor(TimerKind.SESSION, member_id), NOTHING_LEFT)
             self._take_over(stored, left)
 
+    def begin(self, group: LiveGroup) -> None:
+        """Go on with a group whose last member with broker-side assignment has left: its classic
+        members keep their generation and their partitions for the moment."""
+        assert group.name not in self._tenure.groups
+        self._tenure.groups[group.name] = group
+        for member in group.members.values():
+            self.refresh(group, member)
+
+    def end(self, group: LiveGroup) -> None:
+        """Members with broker-side assignment are joining: the classic ones go on among them, and
+        whoever waits here joins again."""
+        for member_id in list(group.pending):
+            self._tenure.take_back(group, member_id)
+        for key in self._keys(group):
+            self._tenure.timers.cancel(key)
+        for member in group.members.values():
+            self.drop_pending(member, ErrorCode.REBALANCE_IN_PROGRESS)
+        assert not group.leaving, "the log has all of the group"
+        del self._tenure.groups[group.name]
+
     def _keys(self, group: LiveGroup) -> list[TimerKey]:
         whole = [TimerKey(kind, group.name) for kind in (TimerKind.REBALANCE, TimerKind.SYNC)]
         return [*(session_key(group, member) for member in group.members.values()), *whole]
 
-    def has_members(self, name: ConsumerGroupId) -> bool:
-        """Whether the group has classic members, or clients about to become some."""
-        group = self.view(name)
-        return group is not None and bool(group.members or group.pending)
-
     def view(self, name: ConsumerGroupId) -> LiveGroup | None:
         """The live view of a group; None if it has no members, here or in the log."""
         group = self._tenure.groups.get(name)
-        if group is None:
+        if group is None and name not in self._tenure.assigned:
             stored = self._tenure.store.get(name)
             if stored is not None and stored.members:
                 group = self.adopt(stored)

@@ -132,6 +132,9 @@ class Tenure:
         self.config = config
         self.counters = counters
         self.groups: dict[ConsumerGroupId, LiveGroup] = {}
+        self.assigned: dict[ConsumerGroupId, LiveAssigned] = {}
+        """The groups with broker-side assignment. Where the log has a group as one of the other
+        kind, it is about to become one of this kind: what is live counts."""
         self.timers = Timers()
         self.lent: dict[tuple[ConsumerGroupId, MemberId], None] = {}
         """Ids lent to clients to join with, of all groups, the oldest first."""

@@ -3,11 +3,18 @@
 from collections.abc import Mapping
 from typing import Final
 
-from coordinator.limits import MEMBERS_MAX, PARTITIONS_MAX, TOPICS_MAX
-from coordinator.model import ConsumerGroupId, MemberId
-from coordinator.replicated.assigned_group import AssignedMember, AssignedSnapshot, Subscription
+import attrs
+
+from coordinator.limits import MEMBERS_MAX, PARTITIONS_MAX, PROTOCOLS_MAX, TOPICS_MAX
+from coordinator.model import ConsumerGroupId, MemberId, Protocol
+from coordinator.replicated.assigned_group import (
+    AssignedMember,
+    AssignedSnapshot,
+    ClassicMember,
+    Subscription,
+)
 from coordinator.replicated.assignor import ASSIGNORS, Part, Share
-from coordinator.replicated.codec import I32, I64, U32, CommandError, Reader, Writer
+from coordinator.replicated.codec import I32, I64, U8, U32, CommandError, Reader, Writer
 
 TOPIC_ID_BYTES: Final = 16
 NOT_KNOWN: Final = -1
@@ -18,9 +25,32 @@ def has_since(snapshot: AssignedSnapshot) -> bool:
     return any(member.since for member in snapshot.members)
 
 
+def is_plain(snapshot: AssignedSnapshot) -> bool:
+    """Whether it is one that releases without mixed groups knew."""
+    return not snapshot.mixed and not snapshot.converts
+
+
 def write_assigned(writer: Writer, snapshot: AssignedSnapshot) -> None:
     """The epochs since which parts are held are written only if any is known (`has_since`)."""
-    with_since = has_since(snapshot)
+    _write_assigned(writer, snapshot, with_since=has_since(snapshot))
+
+
+def write_mixed(writer: Writer, snapshot: AssignedSnapshot) -> None:
+    """A snapshot that is not plain: what the plain one has, with epochs, and the rest behind it."""
+    _write_assigned(writer, snapshot, with_since=True)
+    writer.pack(U8, snapshot.converts)
+    for member in snapshot.members:
+        classic = member.classic
+        writer.pack(U8, classic is not None)
+        if classic is not None:
+            writer.pack(I32, classic.session_timeout_ms)
+            writer.pack(U32, len(classic.protocols))
+            for name, metadata in classic.protocols:
+                writer.text(name)
+                writer.blob(metadata)
+
+
+def _write_assigned(writer: Writer, snapshot: AssignedSnapshot, *, with_since: bool) -> None:
     flaw = snapshot.flaw()
     assert flaw is None, f"{snapshot.group}: {flaw}"
     writer.text(snapshot.group)
@@ -47,6 +77,37 @@ def read_assigned_since(reader: Reader) -> AssignedSnapshot:
     if not has_since(snapshot):
         raise CommandError("epochs announced where there are none")
     return snapshot
+
+
+def read_mixed(reader: Reader) -> AssignedSnapshot:
+    plain = _read_assigned(reader, with_since=True)
+    converts = _flag(reader)
+    members = tuple([attrs.evolve(one, classic=_read_classic(reader)) for one in plain.members])
+    snapshot = attrs.evolve(plain, members=members, converts=converts)
+    if is_plain(snapshot):
+        raise CommandError("classic members announced where there are none")
+    flaw = snapshot.flaw()
+    if flaw is not None:
+        raise CommandError(flaw)
+    return snapshot
+
+
+def _read_classic(reader: Reader) -> ClassicMember | None:
+    if not _flag(reader):
+        return None
+    session_timeout_ms = reader.number(I32)
+    count = reader.count(PROTOCOLS_MAX, 6)
+    protocols = tuple([Protocol(reader.text(), reader.blob()) for _ in range(count)])
+    if session_timeout_ms <= 0 or not protocols:
+        raise CommandError("a classic member without a session or a protocol")
+    return ClassicMember(session_timeout_ms, protocols)
+
+
+def _flag(reader: Reader) -> bool:
+    value = reader.number(U8)
+    if value > 1:
+        raise CommandError(f"a flag with the value {value}")
+    return bool(value)
 
 
 def _read_assigned(reader: Reader, *, with_since: bool) -> AssignedSnapshot:

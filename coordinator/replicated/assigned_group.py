@@ -11,7 +11,7 @@ from typing import Final
 
 import attrs
 
-from coordinator.model import ConsumerGroupId, MemberId
+from coordinator.model import ConsumerGroupId, MemberId, Protocol
 from coordinator.replicated.assignor import NOTHING, Part, Share
 
 JOINING_EPOCH: Final = 0
@@ -30,6 +30,18 @@ class Subscription:
     assignor: str | None = None
     rack_id: str | None = None
     rebalance_timeout_ms: int = 300_000
+
+
+@attrs.frozen
+class ClassicMember:
+    """What such a group knows of a member that still speaks the classic protocol: it goes on with
+    JoinGroup, SyncGroup and Heartbeat, and its generation is its member epoch."""
+
+    session_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+
+    def bytes_count(self) -> int:
+        return sum(len(name.encode()) + len(metadata) + 6 for name, metadata in self.protocols)
 
 
 @attrs.frozen(kw_only=True)
@@ -53,6 +65,8 @@ class AssignedMember:
     target: Share = NOTHING
     since: Mapping[Part, int] = attrs.field(factory=dict, hash=False)
     """The epoch in which each part was assigned, as far as known (KIP-1251)."""
+    classic: ClassicMember | None = None
+    """None: it speaks the new protocol."""
 
     def held_since(self, part: Part) -> int | None:
         """The first epoch of the member in which it held the part; None if it does not hold it."""
@@ -65,6 +79,7 @@ class AssignedMember:
         said = self.subscription
         names = (self.member_id, self.instance_id, self.client_id, self.client_host, said.pattern)
         texts = sum(len((name or "").encode()) for name in names)
+        texts += self.classic.bytes_count() if self.classic is not None else 0
         return MEMBER_OVERHEAD_BYTES + texts + sum(len(topic.encode()) + 2 for topic in said.topics)
 
     def settled(self, group_epoch: int) -> bool:
@@ -112,6 +127,10 @@ class AssignedMember:
         since = dict.fromkeys(self.assigned, JOINING_EPOCH)
         return attrs.evolve(self, epoch=AWAY_EPOCH, revoking=NOTHING, since=since)
 
+    def replaced_by(self, member_id: MemberId) -> "AssignedMember":
+        """The static member's next process joins: in the same place, with the same partitions."""
+        return attrs.evolve(self.left_statically(), member_id=member_id, epoch=JOINING_EPOCH)
+
 
 @attrs.frozen
 class AssignedSnapshot:
@@ -128,6 +147,13 @@ class AssignedSnapshot:
     assignor: str
     members: tuple[AssignedMember, ...] = ()
     topics: Mapping[bytes, int] = attrs.field(factory=dict)
+    converts: bool = False
+    """It takes over a group of classic members, and may only replace those (`prev_revision` names
+    the snapshot that it was made from)."""
+
+    @property
+    def mixed(self) -> bool:
+        return any(member.classic is not None for member in self.members)
 
     def flaw(self) -> str | None:
         """What makes this snapshot impossible, if anything."""
@@ -144,6 +170,8 @@ class AssignedSnapshot:
             return "a member has an epoch for a partition that it does not hold"
         if any(not 0 <= at <= self.epoch for m in self.members for at in m.since.values()):
             return "a member has held a partition since an epoch that is still to come"
+        if self.mixed and all(m.classic is not None for m in self.members):
+            return "all members are classic, so the group is"
         held = [part for m in self.members for part in m.assigned | m.revoking]
         if len(set(held)) != len(held):
             return "two members hold the same partition"

@@ -25,9 +25,12 @@ from coordinator.model import (
 from coordinator.replicated.assigned_codec import (
     TOPIC_ID_BYTES,
     has_since,
+    is_plain,
     read_assigned,
     read_assigned_since,
+    read_mixed,
     write_assigned,
+    write_mixed,
 )
 from coordinator.replicated.assigned_group import AssignedSnapshot
 from coordinator.replicated.codec import I32, I64, U8, U32, Buffer, CommandError, Reader, Writer
@@ -53,6 +56,10 @@ class CommandKind(IntEnum):
     """As ASSIGNED_SNAPSHOT, with the epochs in which parts were assigned."""
     COMMIT_OFFSETS_HELD = 11
     """As COMMIT_OFFSETS_OF, with the topics' ids."""
+    ASSIGNED_SNAPSHOT_MIXED = 12
+    """As ASSIGNED_SNAPSHOT_SINCE, with classic members, or in the place of a classic group."""
+    GROUP_SNAPSHOT_CONVERTING = 13
+    """As GROUP_SNAPSHOT, in the place of a group with broker-side assignment."""
 
 
 @attrs.frozen
@@ -90,6 +97,8 @@ class GroupSnapshot:
     protocol_name: str | None = None
     leader: MemberId | None = None
     members: tuple[MemberRecord, ...] = ()
+    converts: bool = False
+    """It takes over a group with broker-side assignment, whose last member of that kind left."""
 
     def flaw(self) -> str | None:
         """What makes this snapshot impossible, if anything."""
@@ -230,7 +239,8 @@ def encode(command: Command) -> bytes:
     writer.pack(U8, VERSION)
     match command:
         case GroupSnapshot():
-            writer.pack(U8, CommandKind.GROUP_SNAPSHOT)
+            kind = CommandKind.GROUP_SNAPSHOT
+            writer.pack(U8, CommandKind.GROUP_SNAPSHOT_CONVERTING if command.converts else kind)
             write_snapshot(writer, command)
         case CommitOffsets():
             _write_any_commit(writer, command)
@@ -245,9 +255,7 @@ def encode(command: Command) -> bytes:
             for number in (command.wall_ms, command.retention_ms, command.idle_ms):
                 writer.pack(I64, number)
         case AssignedSnapshot():
-            kind = CommandKind.ASSIGNED_SNAPSHOT
-            writer.pack(U8, CommandKind.ASSIGNED_SNAPSHOT_SINCE if has_since(command) else kind)
-            write_assigned(writer, command)
+            _write_any_assigned(writer, command)
         case BindOffsets():
             writer.pack(U8, CommandKind.TIE_OFFSETS)
             _write_bindings(writer, command)
@@ -298,6 +306,20 @@ def write_snapshot(writer: Writer, snapshot: GroupSnapshot) -> None:
             writer.text(protocol.name)
             writer.blob(protocol.metadata)
         writer.blob(member.assignment)
+
+
+def _write_any_assigned(writer: Writer, command: AssignedSnapshot) -> None:
+    if not is_plain(command):
+        writer.pack(U8, CommandKind.ASSIGNED_SNAPSHOT_MIXED)
+        write_mixed(writer, command)
+        return
+    kind = CommandKind.ASSIGNED_SNAPSHOT
+    writer.pack(U8, CommandKind.ASSIGNED_SNAPSHOT_SINCE if has_since(command) else kind)
+    write_assigned(writer, command)
+
+
+def _read_converting(reader: Reader) -> GroupSnapshot:
+    return attrs.evolve(read_snapshot(reader), converts=True)
 
 
 def read_snapshot(reader: Reader) -> GroupSnapshot:
@@ -488,4 +510,6 @@ _READERS: Final[Mapping[int, Callable[[Reader], Command]]] = {
     CommandKind.ASSIGNED_SNAPSHOT_SINCE: read_assigned_since,
     CommandKind.COMMIT_OFFSETS_HELD: _read_commit_held,
     CommandKind.TIME_LEFT: read_time_left,
+    CommandKind.ASSIGNED_SNAPSHOT_MIXED: read_mixed,
+    CommandKind.GROUP_SNAPSHOT_CONVERTING: _read_converting,
 }

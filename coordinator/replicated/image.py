@@ -14,9 +14,12 @@ import attrs
 from coordinator.limits import IMAGE_BYTES_MAX, OFFSETS_PER_GROUP_MAX
 from coordinator.replicated.assigned_codec import (
     has_since,
+    is_plain,
     read_assigned,
     read_assigned_since,
+    read_mixed,
     write_assigned,
+    write_mixed,
 )
 from coordinator.replicated.assigned_group import AssignedSnapshot
 from coordinator.replicated.codec import I32, I64, U8, U32, Buffer, CommandError, Reader, Writer
@@ -25,15 +28,19 @@ from coordinator.replicated.waits import WaitFor, read_waits, write_waits
 from coordinator.timers import Wait
 from coordinator.topics import ANY_TOPIC
 
-VERSION: Final = 5
+VERSION: Final = 6
 """2 added groups with broker-side assignment (KIP-848); 3 is one sequence of bytes, cut anywhere; 4
 has the uid of each offset's partition; 5 has the remaining time of waits, and since when members of
-groups with broker-side assignment hold their partitions. The newest is written."""
+groups with broker-side assignment hold their partitions; 6 has such groups with classic members
+among them. The newest is written."""
 OLDEST_READ: Final = 3
 UIDS_SINCE: Final = 4
 WAITS_SINCE: Final = 5
+MIXED_SINCE: Final = 6
 SINCE: Final = 2
 """A group with broker-side assignment, with the epochs of assignments; 1 is one without."""
+MIXED: Final = 3
+"""One with classic members."""
 NEVER_EMPTY: Final = -(1 << 63)
 """Stands for "not known to be empty" where a wall clock's milliseconds are written."""
 PIECE_WORK: Final = 2_000
@@ -86,7 +93,8 @@ def encode(head: Head, groups: Iterable[GroupImage]) -> Iterator[bytes]:
         writer.pack(I64, NEVER_EMPTY if since is None else since)
         writer.pack(U8, _kind(group.assigned))
         if group.assigned is not None:
-            write_assigned(writer, group.assigned)
+            plain = is_plain(group.assigned)
+            (write_assigned if plain else write_mixed)(writer, group.assigned)
             work += sum(
                 MEMBER_WORK + len(one.assigned) + len(one.target) for one in group.assigned.members
             )
@@ -111,6 +119,8 @@ def encode(head: Head, groups: Iterable[GroupImage]) -> Iterator[bytes]:
 def _kind(assigned: AssignedSnapshot | None) -> int:
     if assigned is None:
         return 0
+    if not is_plain(assigned):
+        return MIXED
     return SINCE if has_since(assigned) else 1
 
 
@@ -136,15 +146,17 @@ def decode_all(pieces: Sequence[Buffer]) -> tuple[Head, list[GroupImage]]:
     return head, images
 
 
+_READ_ASSIGNED: Final = {1: read_assigned, SINCE: read_assigned_since, MIXED: read_mixed}
+
+
 def _decode_group(reader: Reader, version: int) -> GroupImage:
     snapshot = read_snapshot(reader)
     since = reader.number(I64)
     known = reader.number(U8)
-    if known > (SINCE if version >= WAITS_SINCE else 1):
+    newest = MIXED if version >= MIXED_SINCE else SINCE if version >= WAITS_SINCE else 1
+    if known > newest:
         raise CommandError(f"unknown kind of group {known}")
-    assigned = None
-    if known:
-        assigned = read_assigned_since(reader) if known == SINCE else read_assigned(reader)
+    assigned = _READ_ASSIGNED[known](reader) if known else None
     waits = read_waits(reader) if version >= WAITS_SINCE else ()
     offsets = []
     for _ in range(reader.count(OFFSETS_PER_GROUP_MAX, _OFFSET.size + 4)):

@@ -163,7 +163,7 @@ class GroupStore:
             group = self._groups[command.group] = StoredGroup(command.group)
         elif command.generation < group.generation:
             return Result(ErrorCode.ILLEGAL_GENERATION, revision)
-        elif group.assigned is not None and group.assigned.members:
+        elif group.assigned is not None and group.assigned.members and not command.converts:
             return Result(ErrorCode.NON_EMPTY_GROUP, revision)
         self._revision += 1  # never reused, not even by a group that is deleted and created again
         group.revision = self._revision
@@ -187,14 +187,15 @@ class GroupStore:
             return Result(ErrorCode.INVALID_UPDATE_VERSION, revision)
         if group is None:
             group = self._groups[command.group] = StoredGroup(command.group)
-        elif group.members:
+        elif group.members and not command.converts:
             return Result(ErrorCode.NON_EMPTY_GROUP, revision)
         elif group.assigned is not None and command.epoch < group.assigned.epoch:
             return Result(ErrorCode.ILLEGAL_GENERATION, revision)
         self._revision += 1
         group.revision = self._revision
         self._keep_waits(group, kept_waits.after_assigned(group.waits, group.assigned, command))
-        group.assigned = attrs.evolve(command, prev_revision=NO_REVISION)
+        group.assigned = attrs.evolve(command, prev_revision=NO_REVISION, converts=False)
+        group.members = {}  # classic members of a group that is converted are among `command`'s
         group.state = GroupState.EMPTY
         group.protocol_type = group.protocol_name = group.leader = None
         group.empty_since_wall_ms = None
@@ -209,7 +210,7 @@ class GroupStore:
         if stale:
             command = _without(command, stale)
             if not command.topics:
-                return Result(ErrorCode.STALE_MEMBER_EPOCH)
+                return Result(stale_error(group, command.member_id))
         count = sum(len(partitions) for _, partitions in command.topics)
         if group is None:
             group = StoredGroup(command.group)
@@ -331,7 +332,20 @@ def fence_assigned(group: AssignedSnapshot, member_id: MemberId, epoch: int) -> 
     member = _member(group, member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.NONE if 0 <= epoch <= member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+    return ErrorCode.NONE if 0 <= epoch <= member.epoch else _too_old(member)
+
+
+def stale_error(group: StoredGroup | None, member_id: MemberId) -> ErrorCode:
+    """What a member of a group with broker-side assignment hears of an epoch that is too old."""
+    assigned = group.assigned if group is not None else None
+    return _too_old(_member(assigned, member_id) if assigned is not None else None)
+
+
+def _too_old(member: AssignedMember | None) -> ErrorCode:
+    """A classic member calls it a generation, and knows no other error for it."""
+    if member is not None and member.classic is not None:
+        return ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.STALE_MEMBER_EPOCH
 
 
 def _member(group: AssignedSnapshot, member_id: MemberId) -> AssignedMember | None:

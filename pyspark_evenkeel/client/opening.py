@@ -33,8 +33,9 @@ from wire.messages.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from wire.software import VERSION
 
-SOFTWARE: Final = ("pyspark-evenkeel", "0.1.0")
+SOFTWARE: Final = ("pyspark-evenkeel", VERSION)
 FIRST_ASKED: Final = 3
 """Version of the first ApiVersions: brokers since 2.4 know it, older ones report what they know."""
 ROUNDS_MAX: Final = 4

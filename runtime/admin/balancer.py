@@ -10,7 +10,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from balancer.planner.planner import all_on, solve
+from balancer.planner.planner import Plan, all_on, solve
 from balancer.planner.problem import Evenness
 from balancer.planning import Weighing, adopt, weighing
 from balancer.registry.commands import (
@@ -32,11 +32,18 @@ from balancer.registry.commands import (
 from balancer.registry.packing import PackingError
 from balancer.registry.policy import Policy, Weights
 from balancer.registry.registry import Registry
+from balancer.replicas import ReplicaPlan, plan_replicas
 from broker.proposals.intake import FailureReason
 from paxos.ids import MS, GroupId, NodeId, Now
 from runtime.balancing.balancing_loop import BalancingLoop
 from runtime.balancing.planning_loop import PlanningLoop
-from runtime.balancing.view import balancer_status, plan_json, problem_view, replicas_json
+from runtime.balancing.view import (
+    balancer_status,
+    plan_json,
+    problem_view,
+    replica_problem,
+    replicas_json,
+)
 from runtime.http.server import Answer, BadRequest, Route, json_answer
 from runtime.membership.registry_client import RegistryClient
 
@@ -58,6 +65,8 @@ NOT_KNOWN: Final = (
 COMPUTED_AHEAD_MS_MAX: Final = 60_000
 HERE_EVERY_S: Final = 0.005
 OPERATOR: Final = "operator"
+HELPERS: Final = 1
+"""Threads that plan for operators: one, because they compete with the event loop for Python."""
 _FLAGS: Final = ("automatic", "spread_zones")
 _NUMBERS: Final = ("tolerance_percent", "trigger_percent", "steals_max", "produce_p99_ms_max")
 
@@ -75,6 +84,7 @@ class BalancerAdmin:
         """`wake` ends a round of the engine, after a proposal from outside of the data plane."""
         self._client, self._loop, self._planner = client, loop, planner
         self._now, self._wake = now, wake
+        self._helpers = trio.CapacityLimiter(HELPERS)
 
     def routes(self) -> dict[tuple[str, str], Route]:
         return {
@@ -117,7 +127,7 @@ class BalancerAdmin:
             if others and answer.status == 200:
                 return json_answer({**json.loads(answer.body), "without_replica": others})
             return answer
-        command, _ = self._planned(frozenset())
+        command, _ = await self._planned(frozenset())
         return await self.propose(attrs.evolve(command, expected_version=expected))
 
     async def plan(self, body: dict[str, Any]) -> Answer:
@@ -128,24 +138,33 @@ class BalancerAdmin:
         if without and not dry:
             raise BadRequest('"without" only asks what would happen: it needs "dry_run": true')
         nodes = set(self._registry.nodes)
-        command, shown = self._planned(frozenset(_node(one, nodes) for one in without))
+        command, shown = await self._planned(frozenset(_node(one, nodes) for one in without))
         if dry:
             return json_answer(shown)
         answer = await self.propose(command)
         return answer if answer.status != 200 else json_answer({**shown, "adopted": True})
 
-    def _planned(self, without: frozenset[NodeId]) -> tuple[Any, dict[str, Any]]:
+    async def _planned(self, without: frozenset[NodeId]) -> tuple[Any, dict[str, Any]]:
         """A plan for an operator, as a command and as JSON.
 
-        It includes nodes that lag or have just started: the operator decides.
+        It includes nodes that lag or have just started: the operator decides. With hundreds of
+        groups planning takes tens of milliseconds, so a helper thread does it. The registry may
+        change meanwhile: then the command is refused, and the operator asks again.
         """
         view = attrs.evolve(self._planner.view(self._now()), unfit={})
         weighed: Weighing = weighing(view, self._planner.asked.config)
         problem = self._planner.asked.problem(view, weighed, without)
-        plan = solve(problem)
+        of_replicas = replica_problem(self._planner, view, without)
+        placement, version = view.registry.placement, view.registry.versions.placement
+
+        def work() -> tuple[Plan, ReplicaPlan | None]:
+            return solve(problem), None if of_replicas is None else plan_replicas(of_replicas)
+
+        plan, replicas = await trio.to_thread.run_sync(work, limiter=self._helpers)
         command = adopt(view, plan, OPERATOR, weighed, automatic=True)
-        shown = plan_json(view.registry, problem, plan, weighed)
-        return command, {**shown, "replicas": replicas_json(self._planner, view, without)}
+        command = attrs.evolve(command, expected_version=version)
+        shown = plan_json(placement, problem, plan, weighed)
+        return command, {**shown, "replicas": replicas_json(replicas)}
 
     async def pause(self, body: dict[str, Any]) -> Answer:
         """{"paused": bool} for all groups, or with "group" for one."""

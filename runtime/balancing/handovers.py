@@ -128,6 +128,11 @@ class Handovers:
         self._open[one.group] = one
         self._progress.collect(one.group, self._wait_ms, partial(self._collected, one))
 
+    def dropped(self, group: GroupId) -> None:
+        """This node no longer has the group: consumers may report for longer than that takes."""
+        if self._open.pop(group, None) is not None:
+            self._progress.stop(group)
+
     @property
     def targets(self) -> list[NodeId]:
         """The targets of the handovers in progress."""

@@ -1,10 +1,12 @@
 """The balancer as JSON, for GET /balancer and POST /admin/plan (docs/operations.md)."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
+from balancer import replica_planning
 from balancer.planner.planner import Plan
 from balancer.planner.problem import WEIGHT_NORMAL, Problem
 from balancer.planning import PlanningView, Weighing, fresh, loads, weighing
@@ -13,6 +15,7 @@ from balancer.registry.policy import PlanRecord, Policy
 from balancer.registry.records import ReplicaRecord, StealRecord
 from balancer.registry.registry import Registry
 from balancer.replica_planning import moving
+from balancer.replicas import ReplicaPlan, ReplicaProblem
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now
 from runtime.balancing.balancing_loop import BalancingLoop
 from runtime.balancing.planning_loop import PlanningLoop
@@ -168,12 +171,20 @@ def _change(one: ReplicaRecord) -> dict[str, Any]:
     }
 
 
-def replicas_json(planner: PlanningLoop, view: PlanningView, without: frozenset[NodeId]) -> Any:  # noqa: ANN401 # JSON
-    """The replica sets that would be planned now, with the reason for every change."""
-    asked = planner.asked.replica_view(view)
+def replica_problem(
+    planner: PlanningLoop, view: PlanningView, without: frozenset[NodeId]
+) -> ReplicaProblem | None:
+    """Which replica sets would be planned now; None before groups have noted their members."""
     if not view.registry.members(REGISTRY_GROUP):
         return None
-    plan = planner.asked.replicas.plan(attrs.evolve(asked, dead=asked.dead | without))
+    asked = planner.asked.replica_view(view)
+    return replica_planning.problem(attrs.evolve(asked, dead=asked.dead | without))
+
+
+def replicas_json(plan: ReplicaPlan | None) -> Any:  # noqa: ANN401 # JSON
+    """The replica sets of a plan, with the reason for every change."""
+    if plan is None:
+        return None
     return {
         "moves": [
             {
@@ -199,19 +210,23 @@ def policy_json(policy: Policy) -> dict[str, Any]:
     return value
 
 
-def plan_json(registry: Registry, problem: Problem, plan: Plan, weighed: Weighing) -> Any:  # noqa: ANN401 # JSON
-    """A plan, adopted or not: every group with its reason, and the load before and after."""
+def plan_json(
+    placement: Mapping[GroupId, NodeId], problem: Problem, plan: Plan, weighed: Weighing
+) -> Any:  # noqa: ANN401 # JSON
+    """A plan, adopted or not: every group with its reason, and the load before (`placement`) and
+    after."""
     certificate = plan.certificate
-    before, after = (loads(problem, one) for one in (registry.placement, plan.placement))
+    before, after = (loads(problem, one) for one in (placement, plan.placement))
+    ideals = Counter(placement.values())
     return {
         "by": weighed.evenness.name.lower(),
         "weights": weighed.source,
         "decisions": [
             {
                 "group": one.group,
-                "source": registry.placement.get(one.group),
+                "source": placement.get(one.group),
                 "target": one.target,
-                "move": one.target != registry.placement.get(one.group),
+                "move": one.target != placement.get(one.group),
                 "reason": one.reason.value,
                 "detail": one.detail,
             }
@@ -228,7 +243,7 @@ def plan_json(registry: Registry, problem: Problem, plan: Plan, weighed: Weighin
             {
                 "id": offer.node,
                 "unfit": None if offer.why_unfit is None else offer.why_unfit.value,
-                "groups_before": list(registry.placement.values()).count(offer.node),
+                "groups_before": ideals[offer.node],
                 "groups_after": after.get(offer.node, (0, 0))[0],
                 "weight_before": before.get(offer.node, (0, 0))[1] / WEIGHT_NORMAL,
                 "weight_after": after.get(offer.node, (0, 0))[1] / WEIGHT_NORMAL,

@@ -241,7 +241,7 @@ class Client:
     def go_on(self) -> None:
         """Read again, if no limit forbids it."""
         low = len(self.queue) < UNANSWERED_MAX // 2
-        if self.held_by is not None or self.looked_at or self.missing_room:
+        if self.held_by is not None or self.looked_at or self.missing_room or self.clients.stops:
             return
         if self.answer_bytes >= ANSWERS_AHEAD_BYTES // 2:
             return
@@ -379,6 +379,7 @@ class Clients:
         """Clients that wait until a group, or (None) the node, has less to do."""
         self.unaware_of_refusal: dict[Client, None] = {}
         """Clients with a refused batch that may not have seen the refusal yet."""
+        self.stops = False
         self.accepted_total = 0
         self.displaced_total = 0
         self.refused_total = 0
@@ -387,7 +388,16 @@ class Clients:
     def unanswered_bytes(self) -> int:
         return self.memory.requests
 
+    def stop_reading(self) -> None:
+        """Answer what was read, and take nothing more."""
+        self.stops = True
+        for client in self.connections:
+            client.pause()
+
     def accept(self, sock: Stream, host: str) -> None:
+        if self.stops:
+            sock.close()
+            return
         limit = self._keeps_out(host)
         if limit:
             self._refuse(sock, host, limit)

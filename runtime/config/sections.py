@@ -325,6 +325,9 @@ class BalancerSection:
         60_000, 0, DAY_MS, "by weight: time between two plans that are only made for evenness"
     )
     forward_grace_ms: int = int_field(1000, 0, DAY_MS, "how long an old master still forwards")
+    forward_unaware_ms: int = int_field(
+        600_000, 0, DAY_MS, "the same for clients that learn of moves from metadata only; 0: not"
+    )
     progress_wait_ms: int = int_field(
         50, 0, 10_000, "how long a steal waits for consumers' reports"
     )

@@ -37,7 +37,8 @@ from runtime.console.messages import (
 )
 from runtime.console.recent_traffic import SECOND_NS, RecentTraffic
 from runtime.engine.engine import Engine
-from runtime.metrics.status import VERSION, rss_bytes
+from runtime.metrics.status import rss_bytes
+from wire.software import VERSION
 
 PIECE: Final = 500
 """Partitions or offsets per step, before other tasks run: well below 1 ms."""

@@ -9,6 +9,7 @@ a time, and everything staged meanwhile goes into the next one.
 
 from collections import deque
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from broker.config import IntakeConfig
@@ -98,7 +99,13 @@ class Engine(Submitting):
         return self._step
 
     def add_group(self, replica: Replica, machine: Machine) -> None:
-        self.intakes[replica.group] = Intake(replica, self._intake_config, self.group_commit)
+        group = replica.group
+        intake = self.former.pop(group, None)
+        if intake is None:
+            intake = Intake(replica, self._intake_config, self.group_commit)
+            intake.told = partial(self.master, group)
+        intake.replica = replica
+        self.intakes[group] = intake
         self.machines[replica.group] = machine
         self.masterships.add(replica.group)
 
@@ -106,7 +113,7 @@ class Engine(Submitting):
         """Forget a group that this node is not a member of; only between two rounds."""
         assert not self._step.applied
         self.multi.remove(group)
-        self.intakes.pop(group).close(self.clock.now())
+        self._leave(self.clock.now(), group, self.intakes.pop(group))
         del self.machines[group]
         self.masterships.remove(group)
         self._busy.discard(group)
@@ -274,7 +281,9 @@ class Engine(Submitting):
         if self._parked_steals:
             parked, self._parked_steals = self._parked_steals, []
             self._retry_steals(now, parked)
+        self._tick_former(now)
         self.forwards.time_out(now)
+        self.read_index.tick(now)
         self.log_server.tick()
         self._watch_masters(now)
 
@@ -295,6 +304,8 @@ class Engine(Submitting):
                 self._write()
                 self._apply(step.applied)
             self._conclude(step)
+        if self.read_index:
+            self.read_index.look(self.clock.now())
         self.links.flush()  # first: the way to the followers' disks is longer than to our own
         self._write()
 
@@ -314,11 +325,12 @@ class Engine(Submitting):
         now = self.clock.now()
         busy, self._busy = self._busy, set()
         self._taking.clear()
-        if self.group_commit.should_wait(now, map(self.intakes.__getitem__, busy)):
+        intakes = {group: self.intakes.get(group) or self.former[group] for group in busy}
+        if self.group_commit.should_wait(now, intakes.values()):
             # but a handover does not wait
-            self._busy = {one for one in busy if self.intakes[one].replica.handover is None}
+            self._busy = {one for one in busy if intakes[one].replica.handover is None}
         for group in busy - self._busy:
-            intake = self.intakes[group]
+            intake = intakes[group]
             before = len(intake.proposed)
             intake.flush(now, self._step)
             self.statistics.proposals += len(intake.proposed) - before
@@ -424,10 +436,6 @@ class Engine(Submitting):
         self.intakes[group].forget_proposed(now)
         if self.hooks is not None:
             self.hooks.groups_applied(now, {group})
-
-    def _applied_in(self, group: GroupId) -> Slot | None:
-        replica = self.multi.replicas.get(group)
-        return None if replica is None else replica.learner.applied
 
     # -- damage and amnesia -------------------------------------------------------------------
 

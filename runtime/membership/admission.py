@@ -10,7 +10,8 @@ far its log goes (Life), and the others compare that (Verdict):
   incarnation was running, and a tail that was lost in a power cut and merely looks torn. They have
   that on their disks, too (storage.witness): otherwise two old copies of three, restored while all
   nodes were down, would be a majority that does not know what it has forgotten.
-* A directory without any record must be a node's first one: unknown to every node that has a log.
+* A directory without any record must be a node's first one: unknown to every node that has voted in
+  a group of its, or taken part in this life. Promises of earlier lives do not count (ADR 16).
 
 A node that learns that it has forgotten something becomes non-voting in all its groups, and comes
 back by the rule of paxos.changes.rejoin. Until this is settled, a node sends nothing in any group.
@@ -24,11 +25,12 @@ heard any more or has restarted. How far a log goes must also be said twice: pee
 their disks, and it will be used against the node that it is about.
 
 How many must answer: usually as many members of the registry's group as are a majority together
-with this node; more would keep a cluster that has lost a node from restarting. For an empty
-directory: all of [peers], or one that knows better. Then every quorum that it may ever have been
-part of has a member among those that answer, whichever nodes have its groups. So a new cluster
-begins when all its nodes are up, and none of them comes late and seems to have forgotten something.
-An empty directory that was admitted asks no more: its log is no longer empty.
+with this node; more would keep a cluster that has lost a node from restarting. Nodes with an empty
+directory that do not take part yet only count if all have answered. For an empty directory: all of
+[peers], or one that knows better. Then every quorum that it may ever have been part of has a member
+among those that answer, whichever nodes have its groups. So a new cluster begins when all its nodes
+are up, and none of them comes late and seems to have forgotten something. An empty directory that
+was admitted asks no more: its log is no longer empty.
 
 A node that is not a founder need not ask. It begins every group that it becomes a member of as
 non-voting (runtime.balancing.hosting), as if it had been a member and had forgotten everything; so
@@ -133,7 +135,8 @@ class Claim(NamedTuple):
 
 
 class Admission:
-    """`nodes` is the registry's list; `untouched`: whether our own log has no record of any group.
+    """`nodes` is the registry's list. `untouched`: whether our log has nothing of this life, and
+    nothing but promises of earlier ones in the groups that a node was founded with.
 
     `quorum_sets`: sets of nodes; enough of each must answer. `witnessed`: what earlier incarnations
     of this node have heard.
@@ -147,7 +150,7 @@ class Admission:
         *,
         quorum_sets: Callable[[], Iterable[Collection[NodeId]]],
         nodes: Callable[[], Mapping[NodeId, Node]],
-        untouched: Callable[[], bool],
+        untouched: Callable[[NodeId], bool],
         witnessed: Mapping[NodeId, tuple[Incarnation, Place]] = MappingProxyType({}),
     ) -> None:
         self.me, self.incarnation, self.previous = me, incarnation, previous
@@ -156,6 +159,10 @@ class Admission:
         self._known_by: set[NodeId] = set()
         self._met: dict[NodeId, Incarnation] = {}
         """Nodes of whose empty directory we heard while our own log was untouched."""
+        self._blank: set[NodeId] = set()
+        """Nodes whose directory is empty, and that do not take part yet."""
+        self._unknown: dict[NodeId, Incarnation] = {}
+        """The last life of each node of which we said that it has forgotten something."""
         self._witnessed = dict(witnessed)
         self._last_lives: dict[NodeId, tuple[Incarnation, Place]] = {}
         """How far each node's log goes according to its last Life; believed once it is repeated."""
@@ -221,7 +228,10 @@ class Admission:
             needed = len(one_set) // 2
         else:
             needed = quorum_size(one_set)
-        return max(0, needed - len(self._known_by & others))
+        known_by = self._known_by & others
+        if self.previous and known_by != others:
+            known_by -= self._blank
+        return max(0, needed - len(known_by))
 
     def life(self, place: Place) -> Life:
         """Our own Life. After a claim it is the same as at the start, because peers judge by how
@@ -242,7 +252,19 @@ class Admission:
     def judge(self, node: NodeId, life: Life) -> Verdict:
         registered = self._nodes().get(node)
         known = Incarnation(0) if registered is None else registered.incarnation
-        return Verdict(life.incarnation, self._judgement(node, life, known), known)
+        judgement = self._judgement(node, life, known)
+        if judgement is Judgement.FORGETFUL:
+            self._unknown[node] = life.incarnation
+        return Verdict(life.incarnation, judgement, known)
+
+    def _is_unknown(self, node: NodeId, incarnation: Incarnation) -> bool:
+        """Whether we said so of that life, and do not know that it took note: once it has, it
+        registers. It may also have been admitted by others, as old as itself, and have lost power
+        before it was durable that it does not vote."""
+        if self._unknown.get(node) != incarnation:
+            return False
+        registered = self._nodes().get(node)
+        return registered is None or registered.incarnation != incarnation
 
     def _judgement(self, node: NodeId, life: Life, known: Incarnation) -> Judgement:
         if life.incarnation < known:
@@ -250,20 +272,25 @@ class Admission:
         seen = self._witnessed.get(node)
         if seen is not None and seen[0] < life.incarnation and life.place < seen[1]:
             return Judgement.FORGETFUL
+        if life.previous and self._is_unknown(node, life.previous):
+            return Judgement.FORGETFUL
         if known:
             mine = life.incarnation == known or life.previous >= known
             return Judgement.KNOWN if mine else Judgement.FORGETFUL
         if life.previous:
             return Judgement.KNOWN
-        if self._untouched():
+        if self._untouched(node):
             self._met[node] = life.incarnation
         met = self._met.get(node) == life.incarnation
         return Judgement.KNOWN if met else Judgement.FORGETFUL
 
     def hear(self, node: NodeId, life: Life) -> None:
         """Take in a peer's Life: whether it takes part, and if so, how far its log goes."""
+        self._blank.discard(node)
         if not life.settled:
             self._settled.discard(node)
+            if not life.previous:
+                self._blank.add(node)
             return
         self._settled.add(node)
         self.settled |= self._is_known()
@@ -272,6 +299,8 @@ class Admission:
     def witness(self, node: NodeId, life: Life) -> None:
         """Take note of how far a settled node's log goes: the lower of its last two values, so that
         one false value is not kept, and two false ones are corrected by the next two."""
+        if self._is_unknown(node, life.incarnation):
+            return  # else an old copy would be compared with itself
         before = self._last_lives.get(node)
         self._last_lives[node] = (life.incarnation, life.place)
         if before is not None and before[0] == life.incarnation:

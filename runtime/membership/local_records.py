@@ -11,6 +11,7 @@ import attrs
 
 from balancer.registry.registry import Registry
 from paxos.changes import rejoin
+from paxos.changes.membership import first_members
 from paxos.entry import NOOP
 from paxos.ids import INCARNATION_ZERO, MS, REGISTRY_GROUP, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.replica import Replica
@@ -25,7 +26,9 @@ from storage.errors import DiskFull, StorageError
 from storage.evidence import keep_evidence
 from storage.format import Place
 from storage.identity import Identity
-from storage.lives import Lives, read_lives, write_lives
+from storage.lives import NEVER_ADMITTED, Lives, read_lives, write_lives
+from storage.log.model import Recovered as RecoveredLog
+from storage.log.model import RecoveredGroup
 from storage.log.wal import Wal
 from storage.witness import read_witness, write_witness
 
@@ -120,11 +123,12 @@ def ask_peers(
     registry: Registry,
     replicas: Mapping[GroupId, Replica],
     disk: Disk,
-    *,
-    blank: bool,
+    recovered: RecoveredLog,
 ) -> Admission:
     """The admission of this node. A node that founded its cluster alone has no peers to ask; nodes
     that were added since ask it."""
+    blank = not recovered.groups
+    founded = partial(first_members, founders=config.founders, replicas=config.groups.replicas)
 
     def quorum_sets() -> list[Collection[NodeId]]:
         """The sets of which enough nodes must know this directory: the members of the registry's
@@ -133,15 +137,45 @@ def ask_peers(
             return [replicas[REGISTRY_GROUP].members]
         return [config.peers.keys()] if config.node.id in config.founders else []
 
-    return Admission(
+    admission = Admission(
         identity.node,
         identity.incarnation,
         INCARNATION_ZERO if blank else identity.previous,
         quorum_sets=quorum_sets,
         nodes=lambda: registry.nodes,
-        untouched=lambda: not wal.groups(),
+        untouched=untouched_in(wal, recovered, founded),
         witnessed=read_witness(disk),
     )
+    if identity.previous == NEVER_ADMITTED and not all(
+        found.voting for found in recovered.groups.values()
+    ):
+        # Peers said that it was emptied. It noted that it does not vote, and lost power halfway.
+        # If its node never registered, nobody could tell it again.
+        admission.forgetful, admission.settled = True, False
+    return admission
+
+
+def untouched_in(
+    wal: Wal,
+    recovered: RecoveredLog,
+    founded: Callable[[GroupId], Collection[NodeId]],
+) -> Callable[[NodeId], bool]:
+    """For each node, whether this life has written nothing yet, and earlier ones nothing but
+    promises in the groups that the node was founded with (`Admission`). Damage may hide votes."""
+    begins_at, intact = wal.end, not wal.known_damage and not recovered.damage
+    voted = {group for group, found in recovered.groups.items() if not only_promised(found)}
+
+    def untouched(node: NodeId) -> bool:
+        begins = intact and wal.end == begins_at
+        return begins and not any(node in founded(group) for group in voted)
+
+    return untouched
+
+
+def only_promised(found: RecoveredGroup) -> bool:
+    """Whether the log has no vote of this node in the group, and never had one."""
+    entries = found.applied or found.proven or found.base or found.votes or found.learned
+    return found.voting and found.founded and not (entries or found.lost)
 
 
 class UnsafeOrder:

@@ -56,6 +56,7 @@ BROKER_COUNTERS: Final = {
     "duplicates": "Batches sent again, by idempotent producers or under write tokens.",
     "fetch_requests": "Fetch requests.",
     "fetch_bytes": "Bytes of record batches sent to consumers.",
+    "fetched_unaware": "Partitions read for clients that do not know of a move.",
     "fetches_parked": "Fetches that waited for data.",
     "reads_given_up": "Fetches answered without data that the disk did not deliver in time.",
     "fetches_refused": "Fetches answered at once because too many wait.",
@@ -185,6 +186,11 @@ class NodeMetrics(Collector):
             "evenkeel_entries_applied", "Entries applied, all Paxos groups.", engine.applied
         )
         yield _counter("evenkeel_forwarded", "Commands forwarded.", engine.forwarded_out)
+        yield _counter(
+            "evenkeel_forwarded_unaware",
+            "Those of clients that do not know of a move.",
+            engine.forwarded_unaware,
+        )
         yield _counter("evenkeel_forwards_received", "Forwards received.", engine.forwarded_in)
         yield _counter("evenkeel_forward_timeouts", "Forwards unanswered.", forwards.timeouts)
         yield _counter("evenkeel_wal_bytes", "Bytes staged into the log.", wal.bytes_staged)

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from balancer.registry.records import Topic
+from broker.groups.forwarded_requests import RequestForwarding
 from broker.requests.context import Broker
 from coordinator.replicated.stored import StoredGroup
 from coordinator.topics import ANY_TOPIC
@@ -125,7 +126,32 @@ def _coordinators(broker: Broker) -> Iterable[Metric]:
     expired = sum(one.sessions_expired for one in found)
     text = "Members removed after their session timeout."
     yield CounterMetricFamily("evenkeel_sessions_expired", text, value=expired)
+    if broker.consumer_groups.forwarding is not None:
+        yield from _forwarding(broker.consumer_groups.forwarding)
+
+
+def _forwarding(forwarding: RequestForwarding) -> Iterable[Metric]:
+    told = forwarding.statistics
+    text = "To the nodes where coordinators have moved."
+    yield _counter("evenkeel_group_requests_forwarded", text, told.forwarded)
+    text = "Of those, refused there: not the coordinator either."
+    yield _counter("evenkeel_group_requests_returned", text, told.returned)
+    yield _counter("evenkeel_group_requests_unanswered", "Without an answer.", told.unanswered)
+    text = "From nodes whose coordinators have moved here."
+    yield _counter("evenkeel_group_requests_received", text, told.received)
+    text = "Of those, too many, too late, or not understood."
+    yield _counter("evenkeel_group_requests_refused", text, told.refused)
+    under_way = GaugeMetricFamily(
+        "evenkeel_group_requests_under_way", "Without an answer yet.", labels=["from"]
+    )
+    under_way.add_metric(["clients"], forwarding.under_way)
+    under_way.add_metric(["peers"], forwarding.guests)
+    yield under_way
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(name, text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)

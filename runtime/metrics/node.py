@@ -11,7 +11,7 @@ from balancer.registry.registry import Registry
 from runtime.clients.clients import Clients
 from runtime.engine.engine import Engine
 from runtime.membership.quorum_contact import QuorumContact
-from runtime.metrics.status import VERSION
+from wire.software import VERSION
 
 NODE_STATES: Final = ("serving", "draining", "dead")
 

@@ -14,8 +14,8 @@ from runtime.config.config import Config
 from runtime.engine.engine import Engine
 from runtime.metrics.upkeep import group_status, upkeep_status
 from runtime.upkeep.upkeep import Upkeep
+from wire.software import VERSION
 
-VERSION: Final = "0.1.0"
 _PAGE_BYTES: Final = resource.getpagesize()
 
 

@@ -53,3 +53,5 @@ class Kind(IntEnum):
     REFUSED = 11
     CONSOLE = 12
     TERMS = 13
+    GROUP_REQUEST = 14
+    GROUP_ANSWER = 15

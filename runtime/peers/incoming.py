@@ -16,6 +16,7 @@ from paxos.messages import Message
 from runtime.membership.handshake import Hello, Refusal, Refused
 from runtime.network.channel import Channel
 from runtime.peers.frames import FRAME, Kind
+from wire.framing import Room
 
 SILENT_S: Final = 10.0
 """A link without any traffic for this long is dead: a peer sends something every 200 ms. TCP alone
@@ -42,8 +43,10 @@ class Receiving(Protocol):
 
 
 class Incoming:
-    def __init__(self, peers: Receiving, host: str, boot_ns: int, clock: Callable[[], int]) -> None:
-        self._peers, self.host, self._clock = peers, host, clock
+    def __init__(
+        self, peers: Receiving, host: str, boot_ns: int, clock: Callable[[], int], room: Room
+    ) -> None:
+        self._peers, self.host, self._clock, self._room = peers, host, clock, room
         self.channel: Channel | None = None
         self.node: NodeId | None = None
         self.incarnation = INCARNATION_ZERO
@@ -54,6 +57,8 @@ class Incoming:
         self._until_ns = 0
         self._rest: Iterator[Message] | None = None
         """The messages of the last frame that there was no time for."""
+        self._held_bytes = 0
+        """The frame that they are in, which stays in memory until then."""
 
     def on_frame(self, frame: memoryview, owned: bool) -> None:
         if self._round != self._peers.rounds:
@@ -65,6 +70,7 @@ class Incoming:
             if self.node is None:
                 self._greeted(kind, body)
             elif kind == Kind.PAXOS:
+                self._hold_bytes(len(frame))
                 self._rest = codec.decode_all(body if owned else memoryview(bytes(body)))
                 self._peers.on_messages(self.node, self._some(self._rest))
             else:
@@ -74,6 +80,7 @@ class Incoming:
         except PeerError as error:
             self.close(str(error))
         self._wait_if_over()
+        self._let_go()
 
     def _greeted(self, kind: int, body: memoryview) -> None:
         if kind != Kind.HELLO:
@@ -115,10 +122,22 @@ class Incoming:
                 self._peers.on_messages(self.node, self._some(self._rest))
             except PeerError as error:
                 self.close(str(error))
+            self._let_go()
             if self._is_over() and not self.channel.closed:
                 self._peers.hold(self)
                 return
         self.channel.resume_reading()
+
+    def _hold_bytes(self, size: int) -> None:
+        """Count the frame whose messages are being handled, or no frame any more."""
+        self._room.end(self._held_bytes)
+        self._room.begin(size)
+        self._held_bytes = size
+
+    def _let_go(self) -> None:
+        """Of the frame, if all of its messages are handled."""
+        if self._rest is None:
+            self._hold_bytes(0)
 
     # -- its end ------------------------------------------------------------------------------
 
@@ -149,4 +168,5 @@ class Incoming:
 
     def on_closed(self, reason: str) -> None:
         self._rest = None
+        self._hold_bytes(0)
         self._peers.incoming_lost(self, reason)

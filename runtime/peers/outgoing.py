@@ -43,6 +43,8 @@ class Outgoing:
     """Consecutive connections that ended soon: the other side refused them."""
     greeted_ns: int = 0
     terms_told: bool = False
+    knows_group_requests: bool = False
+    """As its last PING says."""
     refusal: str = ""
     """Why the other side last refused us."""
     _bulk: deque[tuple[list[Buffer], int]] = attrs.Factory(deque)

@@ -12,7 +12,8 @@ PING/PONG (clock readings), FORWARD and FORWARDED (commands of clients and their
 VERDICT (which directory a node has, and what others know of it: runtime.membership.admission),
 MASTERS (the groups that the sender is master of: runtime.membership.masters), CATCH_UP (state
 transfer: broker.transfer), CONSOLE (reports for the console: runtime.console), TERMS (the node's
-lease settings: runtime.membership.lease_terms), REFUSED.
+lease settings: runtime.membership.lease_terms), GROUP_REQUEST and GROUP_ANSWER (requests to
+coordinators: runtime.peers.group_requests), REFUSED.
 """
 
 import struct
@@ -45,6 +46,7 @@ from runtime.network.connection_limits import ConnectionRate, SilentConnections
 from runtime.network.dataplane import Plane
 from runtime.network.stream import Stream
 from runtime.peers.frames import FRAME, Kind, decode_outcome, encode_outcome
+from runtime.peers.group_requests import GroupRequestLinks
 from runtime.peers.incoming import Incoming
 from runtime.peers.large_lane import LargeLane
 from runtime.peers.outgoing import Outgoing
@@ -79,6 +81,8 @@ _PING: Final = struct.Struct(">qqB")
 _DRAINING: Final = 1
 _LOW: Final = 2
 _KNOWS_TERMS: Final = 4
+_KNOWS_GROUP_REQUESTS: Final = 8
+_KNOWS: Final = _KNOWS_TERMS | _KNOWS_GROUP_REQUESTS
 _DISK_SHIFT: Final = 4  # the upper half of the flags is the class of the disk (storage.disk.health)
 _PONG: Final = struct.Struct(">qqq")
 _FORWARD: Final = struct.Struct(">QIBq")
@@ -114,12 +118,13 @@ class Peers:
         self._incoming: dict[NodeId, Incoming] = {}
         self._ungreeted: SilentConnections[Incoming] = SilentConnections()
         self._rate = ConnectionRate(CONNECTIONS_PER_IP_PER_S, handler.boot_ns)
-        self._flags = _KNOWS_TERMS
+        self._flags = _KNOWS
         self.terms: LeaseTerms | None = None
         self._held: dict[Incoming, int] = {}
         self.rounds = 0
         self.on_console: Callable[[NodeId, memoryview], None] = lambda _node, _body: None
         """Called with each CONSOLE frame of a peer."""
+        self.group_requests = GroupRequestLinks(self)
         self._encoded: tuple[Message | None, list[Buffer], int] = (None, [], 0)
         """The last message sent, its encoding, and its size."""
         self._refused = 0
@@ -207,16 +212,28 @@ class Peers:
     ) -> bool:
         """Send a client's command to another node; False if it cannot be sent. The frame says until
         when the client waits: if it takes longer on the link, nobody waits for the outcome."""
+        until_wall_ns = self._handler.wall_ns() + patience_ns(size)
+        head = _FORWARD.pack(number, group, flags, until_wall_ns)
+        return self.send_frame(to, Kind.FORWARD, (head, *chunks), group)
+
+    def send_frame(
+        self, to: NodeId, kind: Kind, chunks: tuple[Buffer, ...], group: GroupId | None
+    ) -> bool:
+        """Send a frame, perhaps a large one; those about one group keep their order. False if it
+        cannot be sent."""
         link = self.outgoing.get(to)
         if link is None or link.channel is None:
             return False
-        until_wall_ns = self._handler.wall_ns() + patience_ns(size)
-        head = _FORWARD.pack(number, group, flags, until_wall_ns)
-        frame = FRAME.pack(1 + len(head) + size, Kind.FORWARD) + head
+        size = sum(map(len, chunks))
+        frame = [FRAME.pack(1 + size, kind), *chunks]
         if size >= LARGE_ENTRY_BYTES or group in link.large.last:
-            return link.large.add_frame([frame, *chunks], len(frame) + size, group)
+            return link.large.add_frame(frame, FRAME.size + size, group)
         self._seal(link)
-        return link.channel.send([frame, *chunks], len(frame) + size)
+        return link.channel.send(frame, FRAME.size + size)
+
+    def knows_group_requests(self, to: NodeId) -> bool:
+        """Whether the node can be asked for a client of ours, and could answer."""
+        return self.connected(to) and self.outgoing[to].knows_group_requests
 
     def answer_forward(self, to: NodeId, number: int, outcome: Outcome) -> None:
         self._send_small(to, Kind.FORWARDED, encode_outcome(number, outcome))
@@ -249,7 +266,7 @@ class Peers:
     def ping(self, *, draining: bool, low: bool = False, disk_class: int = 0) -> None:
         """Ask every peer for its clock, and tell it whether this node gives its masters away, and
         whether its disk is nearly full and how fast it is (storage.disk.health)."""
-        self._flags = (_DRAINING if draining else 0) | (_LOW if low else 0) | _KNOWS_TERMS
+        self._flags = (_DRAINING if draining else 0) | (_LOW if low else 0) | _KNOWS
         self._flags |= disk_class << _DISK_SHIFT
         for node in self.linked:
             life = self._handler.life(node)
@@ -331,7 +348,7 @@ class Peers:
         """Use a connection that we have opened: the first frame on it is HELLO."""
         link.clear()
         link.greeted_ns = self._handler.boot_ns()
-        link.terms_told = False
+        link.terms_told = link.knows_group_requests = False
         link.channel = channel = Channel(
             self._plane,
             sock,
@@ -379,6 +396,7 @@ class Peers:
         link.dial_at_ns = now + CONNECT_EVERY_NS * 2**link.refused
         self._journal.info("peer link lost", peer=link.node, reason=reason)
         self._handler.peer_down(link.node)
+        self.group_requests.lost(link.node)
 
     # -- incoming connections -----------------------------------------------------------------
 
@@ -390,7 +408,7 @@ class Peers:
             return
         if len(self._ungreeted) >= UNGREETED_MAX:
             self._make_place(host)
-        incoming = Incoming(self, host, self._handler.boot_ns(), self._plane.boot_ns)
+        incoming = Incoming(self, host, self._handler.boot_ns(), self._plane.boot_ns, self._room)
         incoming.channel = Channel(
             self._plane,
             sock,
@@ -456,6 +474,7 @@ class Peers:
             del self._incoming[node]
             self._journal.info("peer down", peer=node, reason=reason)
             self._handler.peer_down(node)
+            self.group_requests.lost(node)
 
     def _refuse(self, host: str, reason: str) -> None:
         self._refused += 1
@@ -511,6 +530,8 @@ class Peers:
             handler.on_terms(node, LeaseTerms.decode(body))
         elif kind == Kind.CONSOLE:
             self.on_console(node, body)
+        elif kind in (Kind.GROUP_REQUEST, Kind.GROUP_ANSWER):
+            self.group_requests.on_frame(node, kind, body)
         else:
             raise PeerError(f"a frame of kind {kind} and {len(body)} bytes")
 
@@ -522,6 +543,9 @@ class Peers:
         handler.on_disk(node, flags >> _DISK_SHIFT)
         if flags & _KNOWS_TERMS:
             self._tell_terms(node)
+        link = self.outgoing.get(node)
+        if link is not None:
+            link.knows_group_requests = bool(flags & _KNOWS_GROUP_REQUESTS)
         self._send_small(node, Kind.PONG, _PONG.pack(asked_wall, asked_boot, handler.wall_ns()))
 
     def on_messages(self, node: NodeId, messages: Iterable[Message]) -> None:

@@ -10,6 +10,27 @@ from typing import Final, Protocol
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 
+LOGGED_EVERY_NS: Final = 1_000_000_000
+
+
+class LogLimit:
+    """For what others can make happen thousands of times a second: one line a second tells it."""
+
+    def __init__(self) -> None:
+        self._logged_boot_ns: int | None = None
+        self._since = 0
+
+    def due(self, boot_ns: int) -> int:
+        """It has happened: how often since the last line, if a line is due; else 0."""
+        self._since += 1
+        last = self._logged_boot_ns
+        if last is not None and boot_ns - last < LOGGED_EVERY_NS:
+            return 0
+        self._logged_boot_ns = boot_ns
+        count, self._since = self._since, 0
+        return count
+
+
 class Stream(Protocol):
     """Where the journal is written; it must not block the event loop
     (runtime.system.background_stream)."""

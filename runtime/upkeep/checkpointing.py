@@ -13,6 +13,7 @@ group's checkpoints needs them; no batch is read from them any more (broker.life
 the log window remains, from which peers catch up that were away for a while.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
@@ -106,6 +107,8 @@ class Checkpointing:
         """The log's bytes and records at each group's last checkpoint."""
         self._making: _Making | None = None
         self._saving: GroupId | None = None
+        self._dropped = Counter[GroupId]()
+        """How often this node has dropped each group."""
         self._not_before_ns = 0
         self._look_at = (0, 0, 0)
         """(bytes, records, groups): no group is due before the log has that many bytes or records,
@@ -170,6 +173,7 @@ class Checkpointing:
         from them as non-voting, and is dropped once more.
         """
         self.forget(group)
+        self._dropped[group] += 1
         self._worker.submit(partial(self._files.remove, group), _nothing)
 
     def _most_due(self) -> GroupId | None:
@@ -231,7 +235,7 @@ class Checkpointing:
 
     def _save(self, now_ns: int, making: _Making) -> None:
         group, size = making.group, sum(map(len, making.chunks))
-        self._saving = group
+        self._saving, times_dropped = group, self._dropped[group]
 
         def write() -> float:
             started = self._wal.threads.monotonic()
@@ -240,8 +244,8 @@ class Checkpointing:
 
         def written(seconds: float) -> None:
             self._saving = None
-            if group not in self._multi.replicas:
-                return  # the job that removes it is queued
+            if self._dropped[group] != times_dropped:
+                return  # the job that removes it is queued, even if the group is here again
             self.statistics.written += 1
             self.taken[group] = Taken(making.slot, making.began_ns, size, seconds)
             self.retire()

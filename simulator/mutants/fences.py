@@ -68,9 +68,8 @@ FENCES: Final[Mapping[str, Mutant]] = {
     ),
     "chosen-called-refused": mutant(
         "a commit that was chosen as its mastership ended is reported as not chosen",
-        (ConsumerGroups._close, "fate_unknown(request)", "refusal(request, ErrorCode(16))"),
         (
-            ConsumerGroups._answer,
+            ConsumerGroups._answer_late,
             "fate_unknown(request)",
             "refusal(request, ErrorCode.NOT_COORDINATOR)",
         ),

@@ -59,8 +59,8 @@ ORDER: Final[Mapping[str, Mutant]] = {
         "commands that arrive as a handover begins are forwarded before queued ones",
         (
             Intake.submit,
-            "route.to == replica.me or self.queue or not",
-            "route.to == replica.me or not",
+            "route.to in (replica.me, NOBODY) or self.queue or not",
+            "route.to in (replica.me, NOBODY) or not",
         ),
     ),
     "guest-sent-on": _mutant(

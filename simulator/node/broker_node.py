@@ -10,15 +10,18 @@ connection, and the client has to open a new one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import attrs
 
 from balancer.registry.registry import Registry
 from broker.api import ApiTable
+from broker.client_software import software
 from broker.config import BrokerConfig
 from broker.delayed.delayed_fetches import DelayedFetches
-from broker.groups.consumer_groups import ConsumerGroups, TopicsOf
+from broker.groups.consumer_groups import ConsumerGroups, TopicsOf, paxos_group_of
+from broker.groups.forwarded_requests import RequestForwarding
 from broker.ports import NO_COLD, ColdReader, Connection
 from broker.proposals.intake import FailureReason, Forward, NotDone, Outcome, Pending
 from broker.requests.context import Broker
@@ -29,11 +32,12 @@ from broker.tail import Tail
 from coordinator.limits import CoordinatorConfig
 from coordinator.model import GroupNotice
 from paxos.entry import Buffer, Entry
-from paxos.ids import NOBODY, REGISTRY_GROUP, GroupId, NodeId, Now, Slot
+from paxos.ids import NOBODY, REGISTRY_GROUP, GroupId, Incarnation, NodeId, Now, Slot
 from paxos.liveness import progress
 from paxos.step import FetchState, Step
 from simulator.environment.clock import Clock
 from simulator.environment.dice import dice
+from simulator.environment.request_links import Carried, Confirmed, RequestLinks
 from simulator.node.balancing import ALIVE_NS
 from simulator.node.disk import Disk
 from simulator.node.group_state import Forwarded
@@ -78,6 +82,12 @@ class Answer(NamedTuple):
     """The numbers, counted in the connection, of the refusals that it reports."""
 
 
+def _of_our_client() -> Connection:
+    connection = Connection()
+    connection.software = software("evenkeel")
+    return connection
+
+
 @attrs.define(eq=False)
 class _Connection:
     number: int
@@ -88,7 +98,7 @@ class _Connection:
     held_by: GroupId | None = None
     looked_at: int = 0
     hurry: Callable[[], None] | None = None
-    memory: Connection = attrs.Factory(Connection)
+    memory: Connection = attrs.Factory(_of_our_client)
 
 
 class _Reply:
@@ -162,6 +172,9 @@ class _Watchable(Pending):
     def overtakes(self) -> bool:
         return self.pending.overtakes()
 
+    def misses_move(self, moved_ns: int, now_ns: int) -> bool:
+        return self.pending.misses_move(moved_ns, now_ns)
+
 
 class _LogDir:
     path = "/simulated"
@@ -233,12 +246,18 @@ class BrokerNode(SimNode):
                 self._group_notice,
                 TopicsOf(registry),
                 lambda: secrets.randbytes(16),
+                partial(paxos_group_of, registry),
             ),
             statistics=statistics,
             new_topic_id=lambda: chance.randbytes(16),
             on_bug=_raise,
         )
         self._api = ApiTable(self.broker)
+        self.request_links = RequestLinks(self, self.life)
+        here = self.broker.consumer_groups
+        here.forwarding = self.request_links.forwarding = RequestForwarding(
+            self.me, Incarnation(self.life), self, here, self.request_links
+        )
         self._links.clear()
         self._linked = {node: (link, CLOSED, {}) for node, (link, _, _) in self._linked.items()}
         self._client = RegistryClient(self, registry)
@@ -333,6 +352,7 @@ class BrokerNode(SimNode):
             connection.memory.seen(connection.known, now.boot_ns)
             if connection.held_by is not None or connection.early:
                 self._read(client, connection)
+        self.request_links.tick()
         self.broker.consumer_groups.tick(now)
         self.broker.retention.tick(now)
         if self.upkeep is not None:
@@ -384,6 +404,14 @@ class BrokerNode(SimNode):
     # -- what clients ask ---------------------------------------------------------------------
 
     def asked(self, client: int, what: object) -> None:
+        if type(what) is Carried:
+            handle = partial(self.request_links.handle, NodeId(client))
+            received = self.request_links.received
+            received(NodeId(client), what, partial(self.enter, handle))
+            return
+        if type(what) is Confirmed:
+            self.request_links.confirmed(NodeId(client), what)
+            return
         assert type(what) is Asked
         connection = self._connections.get(client)
         if connection is None or connection.number < what.connection:
@@ -447,6 +475,14 @@ class BrokerNode(SimNode):
     def caught_up(self, group: GroupId) -> bool:
         held = self.groups.get(group)
         return held is not None and held.replica.ready()
+
+    def moved_ns(self, group: GroupId) -> int:
+        held = self.groups.get(group)
+        return 0 if held is None else held.intake.successor.moved_ns(self.now())
+
+    def ask_index(self, group: GroupId, told: Callable[[bool], None]) -> None:
+        """All clients of these worlds act on hints, and do not need it."""
+        told(False)
 
     def is_current(self, group: GroupId) -> bool:
         held = self.groups.get(group)

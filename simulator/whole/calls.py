@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from paxos.entry import Buffer
+from paxos.ids import MS
 from runtime.network.stream import Stream
 from simulator.environment.loop import Loop
 from simulator.environment.trace import Trace
@@ -18,8 +19,11 @@ from simulator.whole.host import KAFKA_PORT
 from simulator.whole.machine import Lan
 from simulator.whole.streams import Pipe, SimStream
 from wire.apis import APIS, Request, decode_response, encode_request, response_correlation_id
+from wire.messages.api_versions import ApiVersionsRequest
 
 _KEYS: Final = {api.request: int(key) for key, api in APIS.items()}
+NAMES_VERSION: Final = 3
+NAMES_NS: Final = 1_500 * MS
 _ROOM: Final = memoryview(bytearray(64 * 1024))
 """Where what has come lies until it is taken over, within one event."""
 
@@ -163,10 +167,17 @@ class StreamCalls:
     """simulator.clients.surroundings.Calls."""
 
     def __init__(
-        self, loop: Loop, lan: Lan, trace: Trace, address: int, *, keeps: bool = False
+        self,
+        loop: Loop,
+        lan: Lan,
+        trace: Trace,
+        address: int,
+        *,
+        keeps: bool = False,
+        software: str = "",
     ) -> None:
         self.loop, self.lan, self.trace, self.address = loop, lan, trace, address
-        self.keeps = keeps
+        self.keeps, self.software = keeps, software
         self.ended: Callable[[int], None] = _nobody
         """Told of the node whose connection has ended."""
         self._connections: dict[int, Connection] = {}
@@ -208,7 +219,16 @@ class StreamCalls:
         if found is None:
             self._connected += 1
             found = self._connections[target] = Connection(self, target, self._connected)
+            if self.software:
+                self._name_itself(found)
         return found
+
+    def _name_itself(self, connection: Connection) -> None:
+        """As all do who know how, before anything else."""
+        request = ApiVersionsRequest(self.software, "1")
+        number, data = self._frame(request, NAMES_VERSION)
+        call = _Call(_KEYS[ApiVersionsRequest], NAMES_VERSION, _nobody)
+        connection.ask(number, data, call, NAMES_NS)
 
     def found(self, target: int) -> Connection | None:
         """The connection that there is, or is being made."""

@@ -226,7 +226,7 @@ class World:
     # -- what its parts ask for ---------------------------------------------------------------
 
     def caller(self, address: int) -> StreamCalls:
-        return StreamCalls(self.loop, self.lan, self.trace, address)
+        return StreamCalls(self.loop, self.lan, self.trace, address, software="evenkeel")
 
     def topic_id(self, node: NodeId, name: str) -> bytes | None:
         asked = self.nodes[node].node
@@ -371,8 +371,12 @@ class World:
 
     def run(self) -> None:
         """Raises Violation where something is wrong."""
-        options, loop = self.options, self.loop
         self.begin()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """From wherever it is: faults until the heal, and what must be true then."""
+        options, loop = self.options, self.loop
         self._until(options.heal_at_ns)
         for strikes in self.strikes:
             strikes.heal()

@@ -68,6 +68,7 @@ addresses = st.builds(Address, text, st.integers(0, 65_535))
 configs = st.dictionaries(text, text, max_size=4)
 versions = st.none() | i64
 tokens = st.builds(StealToken, i64, u32, i32, i32, i64, i64, i64, i64, i64, i64)
+chosen = st.lists(u32, max_size=5).map(tuple)
 places = st.lists(st.builds(PartitionPlace, u32, u32), max_size=5).map(tuple)
 topics = st.builds(Topic, text, topic_ids, i32, configs, places)
 refusals = st.sampled_from(Refusal)
@@ -109,8 +110,8 @@ COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
     ),
     NoteMembers: st.builds(NoteMembers, u32, i64, nodes),
     RegisterNode: st.builds(RegisterNode, i32, i64, addresses, addresses, addresses, text),
-    CreateTopic: st.builds(CreateTopic, text, topic_ids, i32, i32, configs),
-    CreatePartitions: st.builds(CreatePartitions, text, i32),
+    CreateTopic: st.builds(CreateTopic, text, topic_ids, i32, i32, configs, chosen),
+    CreatePartitions: st.builds(CreatePartitions, text, i32, chosen),
     DeleteTopic: st.builds(
         DeleteTopic,
         st.none() | text,
@@ -125,7 +126,7 @@ COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
     DrainNode: st.builds(DrainNode, i32, st.booleans()),
     AllocateProducerIds: st.builds(AllocateProducerIds, i32, i32),
     SetPolicy: st.builds(SetPolicy, versions, policies),
-    PinGroup: st.builds(PinGroup, u32, st.none() | i32),
+    PinGroup: st.builds(PinGroup, u32, st.none() | i32, st.lists(i32, max_size=3).map(tuple)),
     AdoptPlan: st.builds(
         AdoptPlan, i64, st.dictionaries(u32, i32, max_size=6), st.booleans(), plans
     ),
@@ -175,6 +176,11 @@ GOLDEN: list[tuple[Command, str]] = [
         "011a 00000001 0000000000000009 00000001 00000003",
     ),
     (CreatePartitions("t", 6), "0104 000174 00000006"),
+    (CreatePartitions("t", 6, (GroupId(7),)), "0120 000174 00000006 00000001 00000007"),
+    (
+        CreateTopic("t", b"0" * 16, 1, 3, {}, (GroupId(7),)),
+        f"011f 000174 {'30' * 16} 00000001 00000003 00000000 00000001 00000007",
+    ),
     (DeleteTopic(name="t"), "0105 01000174 00"),
     (DeleteTopic(name="t", epochs={GroupId(2): 7}), "011e 01000174 00 00000001 00000002 00000007"),
     (
@@ -192,6 +198,10 @@ GOLDEN: list[tuple[Command, str]] = [
     (PauseBalancer(True), "010a 01 00"),
     (DrainNode(NodeId(2), True), "010b 00000002 01"),
     (PinGroup(GroupId(3), NodeId(2)), "010e 00000003 01 00000002"),
+    (
+        PinGroup(GroupId(3), NodeId(2), (NodeId(2), NodeId(1))),
+        "0121 00000003 01 00000002 00000002 00000002 00000001",
+    ),
     (
         PublishWeights(Weights("s", 7, {GroupId(1): 900})),
         "0110 000173 000000000000000700000001 00000001 00000384",
@@ -309,6 +319,11 @@ def test_a_founding_that_says_nothing_new_has_one_encoding() -> None:
         decode_command(bytes.fromhex("0115 000163 0000000c 00000000 00"))
 
 
+def test_partitions_that_nobody_placed_by_hand_have_one_encoding() -> None:
+    with pytest.raises(PackingError, match="older"):
+        decode_command(bytes.fromhex("0120 000174 00000006 00000000"))
+
+
 def grown() -> Registry:
     """A registry with some of everything that concerns nodes coming and going."""
     registry = Registry()
@@ -337,8 +352,15 @@ def image(version: int) -> bytes:
 
 
 def test_the_bytes_of_an_image_do_not_change() -> None:
-    assert reborn().snapshot() == image(6)
-    assert Registry.restore(image(6)).snapshot() == image(6)
+    assert ordered().snapshot() == image(7)
+    assert Registry.restore(image(7)).snapshot() == image(7)
+
+
+def test_an_image_of_before_replicas_had_an_order_is_read() -> None:
+    """It was written by version 6 of `reborn`."""
+    restored = Registry.restore(image(6))
+    assert restored.snapshot() == reborn().snapshot()
+    assert restored.orders == {}
 
 
 def test_an_image_of_before_leader_epochs_began_higher_is_read() -> None:
@@ -396,6 +418,14 @@ def reborn() -> Registry:
         DeleteTopic("b", None, {GroupId(group): 10 * group for group in range(1, 5)}),
         CreateTopic("b", bytes([3] * 16), 3),
     )
+    return registry
+
+
+def ordered() -> Registry:
+    """Also with a pin that says in which order clients are told the replicas."""
+    registry = reborn()
+    run(registry, PinGroup(GroupId(1), NodeId(2), (NodeId(2), NodeId(4), NodeId(1))))
+    assert registry.orders == {GroupId(1): (2, 4, 1)}
     return registry
 
 

@@ -85,10 +85,15 @@ class DataWorld(World):
     def list_offsets(
         self, node: int, partition: int, timestamp: int, *, version: int = 7, epoch: int = -1
     ) -> Any:
+        asked = self.begin_list_offsets(node, partition, timestamp, version=version, epoch=epoch)
+        return asked.response.topics[0].partitions[0]
+
+    def begin_list_offsets(
+        self, node: int, partition: int, timestamp: int, *, version: int = 7, epoch: int = -1
+    ) -> Asked:
         asked = ListOffsetsPartition(partition, epoch, timestamp)
         topic = ListOffsetsTopic(TOPIC, [asked])
-        response = self.send(node, ListOffsetsRequest(-1, 0, [topic]), version).response
-        return response.topics[0].partitions[0]
+        return self.send(node, ListOffsetsRequest(-1, 0, [topic]), version)
 
     def end_of_epoch(self, node: int, partition: int, epoch: int, *, current: int = -1) -> Any:
         asked = OffsetForLeaderPartition(partition, current, epoch)

@@ -248,6 +248,10 @@ class FakeGroups:
         """Groups whose lease this node holds but may not act on (its clock is past the margin)."""
         self.former: set[GroupId] = set()
         """Groups that this node has handed to other nodes."""
+        self.moved: dict[GroupId, int] = {}
+        """When it handed them over, where clients may not know it yet."""
+        self.questions: list[Callable[[bool], None]] = []
+        """Of those who want to know how far its copy must be; a story answers them."""
         self.backlogged: set[GroupId] = set()
         """Groups that apply backpressure to their clients."""
         self.refuse: FailureReason | None = None
@@ -272,6 +276,12 @@ class FakeGroups:
 
     def alive(self) -> frozenset[NodeId]:
         return frozenset(self.cluster.nodes) - self.cluster.dead
+
+    def moved_ns(self, group: GroupId) -> int:
+        return self.moved.get(group, 0)
+
+    def ask_index(self, group: GroupId, told: Callable[[bool], None]) -> None:
+        self.questions.append(told)
 
     def caught_up(self, group: GroupId) -> bool:
         return group not in self.behind
@@ -307,7 +317,9 @@ class FakeGroups:
             done(NotDone(FailureReason.NOT_MASTER, master))
 
     def take(self, group: GroupId, pending: Pending) -> bool:
-        anywhere = pending.anywhere and group in self.former
+        moved_ns = self.moved_ns(group)
+        misses = moved_ns > 0 and pending.misses_move(moved_ns, self.now().boot_ns)
+        anywhere = (pending.anywhere and group in self.former) or misses
         self.submit(group, pending.chunks, pending.done, anywhere=anywhere)
         return group in self.backlogged
 

@@ -13,6 +13,7 @@ import attrs
 from tests.broker.requests.test_hostile import REQUESTS, sensible
 from tests.cluster.scenery import FULL
 from wire.apis import Api, Request, encode_request
+from wire.codec.schema import Kind, fields_of
 
 FRAME_BYTES: int = 1024 * 1024
 AS_MANY_AS_FIT = 1 << 18
@@ -78,8 +79,15 @@ def _grown(value: Any, path: tuple[str, ...], count: int, distinct: bool) -> Any
     items = getattr(value, path[0])
     if len(path) > 1:
         return attrs.evolve(value, **{path[0]: [_grown(items[0], path[1:], count, distinct)]})
-    more = [_other(items[0], at) if distinct else items[0] for at in range(count)]
+    bits = _bits(value, path[0])
+    more = [_other(items[0], at % (1 << bits)) if distinct else items[0] for at in range(count)]
     return attrs.evolve(value, **{path[0]: more})
+
+
+def _bits(value: Any, name: str) -> int:
+    """How many different values a plain item of this array can have, as bits."""
+    [spec] = [field.spec for field in fields_of(type(value)) if field.name == name]
+    return 7 if spec.element is not None and spec.element.kind is Kind.INT8 else 31
 
 
 def _other(item: Any, at: int) -> Any:

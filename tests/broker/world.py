@@ -20,6 +20,7 @@ from balancer.registry.commands import (
 from balancer.registry.records import Address
 from balancer.registry.registry import Registry
 from broker.api import HANDLERS, ApiTable
+from broker.client_software import software
 from broker.config import BrokerConfig
 from broker.delayed.delayed_fetches import DelayedFetches
 from broker.groups.consumer_groups import ConsumerGroups, TopicsOf
@@ -235,7 +236,7 @@ class World:
         api = next(api for api in APIS.values() if api.request is type(message))
         asked = Asked(int(api.key), version)
         asked.reply.hung_up = hung_up
-        asked.reply.connection = self._connections.setdefault((node, client), Connection())
+        asked.reply.connection = self._connections.setdefault((node, client), _well_informed())
         self[node].api.handle_frame(memoryview(frame), True, CLIENT_HOST, asked.reply)
         return asked
 
@@ -245,6 +246,13 @@ class World:
         self.cluster.settle()
         assert not self[node].bugs, self[node].bugs
         return asked.response
+
+
+def _well_informed() -> Connection:
+    """Of a client that has named its library; another one says what it is by ApiVersions."""
+    connection = Connection()
+    connection.software = software("evenkeel")
+    return connection
 
 
 class Asked:

@@ -12,7 +12,7 @@ from benchmarks.suites.suite import BENCHMARKS
 from cli import bench as bench_cli
 from cli import main as cli
 from cli.bench import NAMES, Peer, chosen_names
-from cluster.launcher import node_environment
+from cluster.programs import environment
 
 
 def test_the_names_are_those_of_the_benchmarks() -> None:
@@ -64,7 +64,7 @@ def test_the_command_becomes_the_benchmarks(tmp_path: Path) -> None:
         text=True,
         check=False,
         cwd=tmp_path,
-        env=node_environment(os.environ),
+        env=environment(os.environ),
     )
     assert done.returncode == 1
     assert done.stderr.startswith("benchmarks: other does not answer: ")
@@ -72,4 +72,4 @@ def test_the_command_becomes_the_benchmarks(tmp_path: Path) -> None:
 
 
 def test_the_module_is_there() -> None:
-    assert BENCHMARKS[0].__module__.partition(".")[0] == bench_cli.MODULE
+    assert BENCHMARKS[0].__module__.partition(".")[0] == bench_cli.ROOM

@@ -40,6 +40,7 @@ ORDERS, RETURNS = bytes([1]) * 16, bytes([2]) * 16
 BEAT_MS = 1_000
 SESSION_MS = 45_000
 REVOKE_MS = 20_000
+Part = tuple[bytes, int]
 
 
 def world_of(orders: int = 4, **settings: int) -> World:
@@ -96,13 +97,16 @@ class Consumer:
         self.world.commit()
         return self.finish(token)
 
-    def leave(self, epoch: int = -1) -> AssignedHeartbeatResponse:
+    def begin_leave(self, epoch: int = -1) -> int:
         member = MemberId(self.name)
-        token = self.world.ask(
+        self.held, self.said, self.epoch = frozenset(), None, 0
+        return self.world.ask(
             AssignedHeartbeat(group=GROUP, member_id=member, epoch=epoch, instance_id=self.instance)
         )
+
+    def leave(self, epoch: int = -1) -> AssignedHeartbeatResponse:
+        token = self.begin_leave(epoch)
         self.world.commit()
-        self.held, self.said, self.epoch = frozenset(), None, 0
         return self.world.answer(token, AssignedHeartbeatResponse)
 
     @property
@@ -330,7 +334,7 @@ def test_old_offsets_of_topics_nobody_reads_any_more_expire(
     assert bool(stored.offsets) == kept
 
 
-def test_the_two_kinds_of_members_do_not_mix() -> None:
+def test_a_classic_member_whose_subscription_cannot_be_read_does_not_mix() -> None:
     world = world_of()
     classic = JoinGroup(
         group=GROUP,

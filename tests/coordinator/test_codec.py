@@ -18,7 +18,12 @@ from coordinator.model import (
     TopicPartitions,
 )
 from coordinator.replicated import image
-from coordinator.replicated.assigned_group import AssignedMember, AssignedSnapshot, Subscription
+from coordinator.replicated.assigned_group import (
+    AssignedMember,
+    AssignedSnapshot,
+    ClassicMember,
+    Subscription,
+)
 from coordinator.replicated.codec import CommandError
 from coordinator.replicated.commands import (
     BindOffsets,
@@ -145,6 +150,21 @@ def shared_groups(draw: st.DrawFn) -> AssignedSnapshot:
     return AssignedSnapshot(group, before, epoch, "uniform", tuple(members), {ID: 6})
 
 
+@st.composite
+def mixed_groups(draw: st.DrawFn) -> AssignedSnapshot:
+    """Some of the members are classic ones, or it takes over a classic group."""
+    snapshot = draw(shared_groups())
+    protocols = (Protocol("range", b"\0\1"), Protocol("sticky", b""))
+    members = [
+        attrs.evolve(one, classic=ClassicMember(draw(st.integers(1, 60_000)), protocols))
+        if draw(st.booleans())
+        else one
+        for one in snapshot.members[:-1]
+    ]
+    converts = draw(st.booleans())
+    return attrs.evolve(snapshot, members=(*members, *snapshot.members[-1:]), converts=converts)
+
+
 DROPS = st.builds(
     DropOffsets,
     GROUPS,
@@ -183,7 +203,9 @@ TIMES_LEFT = st.dictionaries(GROUPS, st.tuples(st.integers(0, 5), WAITS), max_si
 COMMANDS: st.SearchStrategy[Command] = (
     TIMES_LEFT
     | shared_groups()
+    | mixed_groups()
     | snapshots()
+    | st.builds(attrs.evolve, snapshots(), converts=st.booleans())
     | COMMITS
     | DROPS
     | TIES
@@ -288,6 +310,17 @@ def test_golden_bytes_of_groups_that_the_broker_shares_out() -> None:
     assert encode(old).hex() == "0106" + head + "00000000"
     new = attrs.evolve(old, members=(attrs.evolve(member, since={part: 2}),))
     assert encode(new).hex() == "010a" + head + "00000002" + "00000000"
+    classic = ClassicMember(6_000, (Protocol("range", b"\0\1"),))
+    two = attrs.evolve(member, member_id=MemberId("n"), assigned=frozenset(), classic=classic)
+    mixed = encode(attrs.evolve(new, members=(*new.members, two), converts=True)).hex()
+    assert mixed.startswith("010c0001670000000000000000000000040007")
+    assert mixed.endswith(
+        "00000000" "01" "00" "01" "00001770" "00000001" "0005" + b"range".hex() + "00000002" "0001"
+    )  # fmt: skip
+    downgraded = GroupSnapshot(group, 1, 4, GroupState.EMPTY, converts=True)
+    assert encode(downgraded).hex() == "010d" "000167" "0000000000000001" "00000004" "00" + (
+        "ffff" "ffff" "ffff" "00000000"
+    )  # fmt: skip
     commit = CommitOffsets(
         group, 2, MemberId("m"), None, 5, (TopicOffsets("t", (PartitionOffset(1, 9, 3, "x", 7),)),),
         (ID,),

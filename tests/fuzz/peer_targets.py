@@ -161,6 +161,8 @@ def link_frames() -> list[bytes]:
         frame(Kind.CONSOLE, console_words.encode_ask(console_words.Ask(console_words.What.DATA))),
         *(frame(Kind.CONSOLE, console_words.encode_tell(one)) for one in (STATE, DATA)),
         frame(Kind.FORWARD, forward),
+        frame(Kind.GROUP_REQUEST, struct.pack(">QIiq", 1, GROUP, 2, 10**18) + b"\x01\x03"),
+        frame(Kind.GROUP_ANSWER, struct.pack(">QB", 1, 0) + b"\x01\x03\0\0"),
         frame(Kind.FORWARDED, struct.pack(">QBi", 1, 0, -1) + done.result),
         frame(Kind.FORWARDED, struct.pack(">QBi", 2, 1, elsewhere.master or -1)),
     ]

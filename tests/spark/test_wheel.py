@@ -12,6 +12,7 @@ import pytest
 from tests.cluster.scenery import FULL
 from tests.exam.hurting import ONLY_IN_FULL
 from tests.spark.bus import OurBus, Row
+from wire.software import VERSION
 
 ROOT = Path(__file__).parents[2]
 THE_CLUSTERS = ("pyspark", "py4j")
@@ -74,9 +75,18 @@ reader = data_source.reader(data_source.schema())
 batches = (batch for part in reader.partitions() for batch in reader.read(part))
 options = parse_sink({**servers, "topic": target, "writeId": "copy"}, streaming=False)
 print(write_task(batches, options, Task("copy", 0, 0), partial(Cluster, options.cluster)).rows)
-print(sorted({"trio", "broker", "evenkeel", "history"} & sys.modules.keys()))
+import wire
+print(sorted({"trio", "broker", "evenkeel", "history"} & sys.modules.keys()), wire.MINE)
 """
-"""What Spark has an executor's Python do, in one process."""
+"""What Spark has an executor's Python do, in one process; a module of the user's is there too."""
+
+
+def test_it_puts_one_name_into_an_environment(wheel: Path) -> None:
+    """An executor's environment is for others' modules too, `wire` among them."""
+    (ours,) = metadata.distributions(path=[str(wheel)])
+    tops = {path.parts[0] for path in ours.files or ()}
+    assert tops == {"pyspark_evenkeel", f"pyspark_evenkeel-{VERSION}.dist-info"}
+    assert ours.version == VERSION
 
 
 @pytest.mark.spark
@@ -87,8 +97,10 @@ def test_a_process_reads_and_writes_with_nothing_else(
     source, target = bus.create("there", 2), bus.create("here", 2)
     rows: dict[int, list[Row]] = {0: [(b"k", b"v"), (None, b"w")], 1: [(b"k", b"x")]}
     bus.produce(source, rows)
-    told = alone(installed(wheel, tmp_path), COPY, bus.bootstrap, source, target)
-    assert told.splitlines() == ["3", "[]"]
+    folder = installed(wheel, tmp_path)
+    folder.joinpath("wire.py").write_text("MINE = True\n")
+    told = alone(folder, COPY, bus.bootstrap, source, target)
+    assert told.splitlines() == ["3", "[] True"]
     assert bus.contents(target) == rows
 
 
@@ -98,10 +110,10 @@ def test_its_modules_import_without_the_rest_of_ours(wheel: Path, tmp_path: Path
     assert not [name for name in ("trio", "broker", "evenkeel") if (folder / name).exists()]
     names = [
         ".".join(path.relative_to(folder).with_suffix("").parts)
-        for package in ("pyspark_evenkeel", "wire")
-        for path in sorted(folder.joinpath(package).rglob("*.py"))
+        for path in sorted(folder.joinpath("pyspark_evenkeel").rglob("*.py"))
     ]
-    assert {"wire.records.batch", "pyspark_evenkeel.__init__"} <= set(names)
+    inside = "pyspark_evenkeel._internal.wire.records.batch"
+    assert {inside, "pyspark_evenkeel.__init__"} <= set(names)
     script = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
     alone(folder, script, *(name.removesuffix(".__init__") for name in names))
 

@@ -1,5 +1,6 @@
 """Small files beside the log: what was witnessed of peers, an operator's order, evidence."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,35 @@ def test_evidence_outlives_what_the_log_lets_go_and_costs_no_copy(tmp_path: Path
     (tmp_path / segment_name(3)).write_text("later")
     keep_evidence(tmp_path, GroupId(3))
     assert not (folder / segment_name(3)).exists(), "what came first is kept"
+
+
+def test_evidence_that_a_crash_left_half_linked_is_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder was taken for all there is. Meanwhile the log may have let go of what was linked,
+    and of what was not."""
+    group, linked, really = GroupId(3), list[str](), os.link
+    for number in (1, 2, 3):
+        (tmp_path / segment_name(number)).write_text(f"{number}")
+
+    class ProcessEndsError(Exception):
+        pass
+
+    def link(source: Path, target: Path) -> None:
+        if len(linked) == 1:
+            raise ProcessEndsError
+        linked.append(source.name)
+        really(source, target)
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(ProcessEndsError):
+        keep_evidence(tmp_path, group)
+    assert not (tmp_path / evidence_name(group)).exists()
+    monkeypatch.undo()
+    (tmp_path / segment_name(1)).unlink()
+    folder = tmp_path / keep_evidence(tmp_path, group)
+    assert {path.name for path in folder.iterdir()} == {segment_name(one) for one in (1, 2, 3)}
+    assert {path.name for path in tmp_path.glob("evidence*")} == {folder.name}
 
 
 def test_evidence_is_not_written_over_when_the_log_uses_a_file_again(tmp_path: Path) -> None:

@@ -16,6 +16,13 @@ from wire.messages.fetch import PRIVATE_TAG
 INTEGER_BITS: Final = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}
 # The range of kio's datetime and timedelta that survives a round trip without rounding.
 KIO_MS_MAX: Final = 4_000_000_000_000
+KIO_DURATIONS: Final = (
+    "retention_time_ms",
+    "session_lifetime_ms",
+    "max_lifetime_ms",
+    "renew_period_ms",
+    "expiry_time_period_ms",
+)
 
 texts = st.one_of(
     st.sampled_from(["", "t", "orders", "ü-日本-🙂"]),
@@ -69,11 +76,13 @@ def _field(field: Field, version: int) -> st.SearchStrategy[Any]:
 
 
 def _values(name: str, spec: Spec, version: int) -> st.SearchStrategy[Any]:
-    if name == "error_code":
+    if name.endswith("error_code"):
         return st.sampled_from([int(code) for code in KioErrorCode])
+    if name.endswith("_timestamp_ms") or name == "transaction_start_time_ms":
+        return st.integers(0, KIO_MS_MAX)
     if name == "log_append_time_ms":
         return st.just(-1) | st.integers(0, KIO_MS_MAX)
-    if name in ("retention_time_ms", "session_lifetime_ms"):
+    if name in KIO_DURATIONS:
         return st.integers(-1, KIO_MS_MAX)
     match spec.kind:
         case Kind.BOOL:
@@ -81,6 +90,10 @@ def _values(name: str, spec: Spec, version: int) -> st.SearchStrategy[Any]:
         case Kind.INT8 | Kind.INT16 | Kind.INT32 | Kind.INT64:
             half = 1 << (INTEGER_BITS[spec.kind] - 1)
             return st.integers(-half, half - 1)
+        case Kind.UINT16:
+            return st.integers(0, (1 << 16) - 1)
+        case Kind.FLOAT64:
+            return st.floats(allow_nan=False)
         case Kind.UUID:
             return st.just(bytes(16)) | st.binary(min_size=16, max_size=16)
         case Kind.STRING:

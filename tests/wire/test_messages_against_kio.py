@@ -26,7 +26,6 @@ from kio.static.constants import EntityType
 from tests.wire.messages_of import body, directions, messages, name_of, present
 from wire.apis import (
     APIS,
-    CLIENT_APIS,
     Api,
     RequestHeader,
     decode_request,
@@ -35,7 +34,6 @@ from wire.apis import (
     encode_response,
     parse_request_header,
 )
-from wire.codec.compiler import decoder, encoder
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MS = datetime.timedelta(milliseconds=1)
@@ -121,31 +119,8 @@ def test_we_and_kio_agree(api: Api, version: int, direction: str, data: st.DataO
         assert decode_response(api.key, version, view) == message
 
 
-@pytest.mark.parametrize(
-    ("api", "version", "direction"), directions(CLIENT_APIS.values()), ids=name_of
-)
-@settings(max_examples=30, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-@given(data=st.data())
-def test_so_we_do_of_what_only_clients_send(
-    api: Api, version: int, direction: str, data: st.DataObject
-) -> None:
-    """No node decodes these requests: only their bodies are compared."""
-    cls: type[Any] = api.request if direction == "request" else api.response
-    message = data.draw(messages(cls, version))
-    flexible = api.flexible(version)
-    frame = b"".join(encoder(cls, version, flexible)(message, bytearray()))
-    kio_class = kio_type(api, version, direction)
-    theirs, size = entity_reader(kio_class)(frame, 0)
-    assert size == len(frame)
-    assert_same(message, theirs, version)
-    back = io.BytesIO()
-    entity_writer(kio_class)(back, theirs)
-    assert back.getvalue() == frame
-    assert decoder(cls, version, flexible)(memoryview(frame), 0) == message
-
-
 def test_header_versions_are_those_of_kio() -> None:
-    for api, version, direction in directions([*APIS.values(), *CLIENT_APIS.values()]):
+    for api, version, direction in directions(APIS.values()):
         theirs = kio_type(api, version, direction)
         assert theirs.__api_key__ == api.key
         assert theirs.__flexible__ == api.flexible(version)
@@ -159,4 +134,4 @@ def test_header_versions_are_those_of_kio() -> None:
 
 def test_every_key_is_in_the_table_once() -> None:
     assert [api.key for api in APIS.values()] == sorted(api.key for api in APIS.values())
-    assert len({api.name for api in APIS.values()}) == len(APIS) == 32
+    assert len({api.name for api in APIS.values()}) == len(APIS) == 57

@@ -70,6 +70,8 @@ def begins(part: Any, whole: Any) -> bool:
         mine, theirs = getattr(part, field.name), getattr(whole, field.name)
         if mine == theirs or mine == getattr(default, field.name):
             continue
+        if attrs.has(type(mine)) and theirs is not None and begins(mine, theirs):
+            continue
         if not isinstance(mine, list) or not isinstance(theirs, list) or len(mine) > len(theirs):
             return False
         pairs = zip(mine, theirs, strict=False)

@@ -40,8 +40,10 @@ class Kind(Enum):
     BOOL = "?"
     INT8 = "b"
     INT16 = "h"
+    UINT16 = "H"
     INT32 = "i"
     INT64 = "q"
+    FLOAT64 = "d"
     UUID = "16s"
     STRING = "string"
     BYTES = "bytes"
@@ -51,7 +53,16 @@ class Kind(Enum):
 
 
 FIXED_KINDS: Final = frozenset(
-    {Kind.BOOL, Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.UUID}
+    {
+        Kind.BOOL,
+        Kind.INT8,
+        Kind.INT16,
+        Kind.UINT16,
+        Kind.INT32,
+        Kind.INT64,
+        Kind.FLOAT64,
+        Kind.UUID,
+    }
 )
 
 
@@ -146,12 +157,20 @@ def int16(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> 
     return cast(int, _declare(Kind.INT16, versions, default, tag=tag))
 
 
+def uint16(versions: str = "0+") -> int:
+    return cast(int, _declare(Kind.UINT16, versions, 0))
+
+
 def int32(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> int:
     return cast(int, _declare(Kind.INT32, versions, default, tag=tag))
 
 
 def int64(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> int:
     return cast(int, _declare(Kind.INT64, versions, default, tag=tag))
+
+
+def float64(versions: str = "0+") -> float:
+    return cast(float, _declare(Kind.FLOAT64, versions, 0.0))
 
 
 def uuid(versions: str = "0+", *, tag: int | None = None) -> bytes:
@@ -214,6 +233,14 @@ def array(
 ) -> list[T] | None:
     element = Spec(kind=Kind.STRUCT, struct=of)
     return cast("list[T] | None", _array(element, versions, nullable, tag))
+
+
+def int8_array(versions: str = "0+") -> list[int]:
+    return cast("list[int]", _array(Spec(kind=Kind.INT8), versions, None, None))
+
+
+def int64_array(versions: str = "0+") -> list[int]:
+    return cast("list[int]", _array(Spec(kind=Kind.INT64), versions, None, None))
 
 
 @overload

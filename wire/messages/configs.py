@@ -1,10 +1,20 @@
-"""DescribeConfigs (key 32), AlterConfigs (33) and IncrementalAlterConfigs (44, KIP-339)."""
+"""DescribeConfigs (key 32), AlterConfigs (33), IncrementalAlterConfigs (44, KIP-339) and
+ListConfigResources (74, KIP-1142)."""
 
 # ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)
 
 import attrs
 
-from wire.codec.schema import array, boolean, int8, int16, int32, string, string_array
+from wire.codec.schema import (
+    array,
+    boolean,
+    int8,
+    int8_array,
+    int16,
+    int32,
+    string,
+    string_array,
+)
 
 
 @attrs.define
@@ -118,3 +128,23 @@ class IncrementalAlterConfigsRequest:
 class IncrementalAlterConfigsResponse:
     throttle_time_ms: int = int32()
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
+
+
+@attrs.define
+class ListConfigResourcesRequest:
+    """Version 0 is about client metrics alone. No types means all (KIP-1142)."""
+
+    resource_types: list[int] = int8_array("1+")
+
+
+@attrs.define
+class ListedConfigResource:
+    resource_name: str = string()
+    resource_type: int = int8("1+", default=16)
+
+
+@attrs.define
+class ListConfigResourcesResponse:
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    config_resources: list[ListedConfigResource] = array(ListedConfigResource)

@@ -27,7 +27,10 @@ class DescribedGroupMember:
 
 @attrs.define
 class DescribedGroup:
+    """From version 6 on an unknown consumer group is an error, and not "Dead" (KIP-1043)."""
+
     error_code: int = int16()
+    error_message: str | None = string("6+", nullable="6+")
     group_id: str = string()
     group_state: str = string()
     protocol_type: str = string()

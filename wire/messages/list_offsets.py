@@ -11,7 +11,7 @@ from wire.codec.schema import array, int8, int16, int32, int64, string
 class ListOffsetsPartition:
     """`timestamp` is -1 for the end, -2 for the start, -3 for the greatest timestamp (KIP-734), -4
     for the start of the broker's local log (KIP-405), -5 for the end of remote storage
-    (KIP-1005)."""
+    (KIP-1005), -6 for what is to be copied there next (KIP-1023)."""
 
     partition_index: int = int32()
     current_leader_epoch: int = int32("4+", default=-1)

@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21) and DescribeLogDirs (35)."""
+"""DeleteRecords (key 21), AlterReplicaLogDirs (34) and DescribeLogDirs (35)."""
 
 # ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)
 
@@ -89,3 +89,38 @@ class DescribeLogDirsResponse:
     throttle_time_ms: int = int32()
     error_code: int = int16("3+")
     results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult)
+
+
+@attrs.define
+class AlterReplicaLogDirTopic:
+    name: str = string()
+    partitions: list[int] = int32_array()
+
+
+@attrs.define
+class AlterReplicaLogDir:
+    path: str = string()
+    topics: list[AlterReplicaLogDirTopic] = array(AlterReplicaLogDirTopic)
+
+
+@attrs.define
+class AlterReplicaLogDirsRequest:
+    dirs: list[AlterReplicaLogDir] = array(AlterReplicaLogDir)
+
+
+@attrs.define
+class AlterReplicaLogDirPartitionResult:
+    partition_index: int = int32()
+    error_code: int = int16()
+
+
+@attrs.define
+class AlterReplicaLogDirTopicResult:
+    topic_name: str = string()
+    partitions: list[AlterReplicaLogDirPartitionResult] = array(AlterReplicaLogDirPartitionResult)
+
+
+@attrs.define
+class AlterReplicaLogDirsResponse:
+    throttle_time_ms: int = int32()
+    results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult)

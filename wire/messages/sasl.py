@@ -1,7 +1,7 @@
 """SaslHandshake (key 17) and SaslAuthenticate (key 36): a client authenticates (KIP-43, KIP-152).
 
-Only our clients send them, to other brokers: our own nodes do not authenticate. The mechanism
-defines the meaning of the bytes and the number of rounds.
+Our own nodes do not authenticate, and say so. The mechanism defines the meaning of the bytes and
+the number of rounds.
 """
 
 # ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)

@@ -114,8 +114,8 @@ def record_bytes_max(
     return size
 
 
-def compress_gzip(payload: Buffer) -> bytes:
-    deflater = zlib.compressobj(wbits=31)
+def compress_gzip(payload: Buffer, level: int = -1) -> bytes:
+    deflater = zlib.compressobj(level, wbits=31)
     return deflater.compress(payload) + deflater.flush()
 
 

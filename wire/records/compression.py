@@ -26,8 +26,10 @@ from wire.records.batch import (
     Compression,
     TooMuchError,
     decompressed,
+    parse_header,
 )
 from wire.records.batch_writer import compress_gzip
+from wire.records.spans import rebuilt
 
 FIRST_GUESS_FACTOR: Final = 4
 GUESS_BYTES_MIN: Final = 64 * 1024
@@ -40,9 +42,30 @@ _XERIAL_HEAD: Final = struct.Struct(">8sii")
 _XERIAL_LENGTH: Final = struct.Struct(">i")
 
 
-def compress(payload: bytearray, codec: Compression) -> Buffer:
+LEVELS: Final = {
+    Compression.GZIP: -1,
+    Compression.LZ4: LZ4_LEVEL,
+    Compression.ZSTD: ZSTD_LEVEL,
+}
+"""What producers use; the other codecs have none."""
+
+
+def compress(payload: Buffer, codec: Compression, level: int | None = None) -> Buffer:
     """Compress the records of a batch that has this codec in its attributes."""
-    return _COMPRESSORS[codec](payload)
+    return _COMPRESSORS[codec](payload, LEVELS.get(codec, 0) if level is None else level)
+
+
+def recompressed(batch: Batch, codec: Compression, level: int, bytes_max: int) -> Batch:
+    """The same records with another codec; everything else in the header stays. Needs up to
+    three times the memory of the decompressed records.
+
+    Raises:
+        BatchError: as `unpack`.
+    """
+    header = batch.header
+    changed = header._replace(attributes=header.attributes & ~COMPRESSION_MASK | codec)
+    data = memoryview(rebuilt(changed, compress(unpack(batch, bytes_max), codec, level)))
+    return Batch(parse_header(data), data)
 
 
 def decompress(batch: Batch, bytes_max: int) -> bytes:
@@ -133,7 +156,7 @@ def _snappy_block(block: memoryview, limit: int) -> bytearray:
     return out
 
 
-def _compress_snappy(payload: bytearray) -> bytes:
+def _compress_snappy(payload: Buffer, _: int) -> bytes:
     out = bytearray(_XERIAL_HEAD.pack(XERIAL_MAGIC, 1, 1))
     view = memoryview(payload)
     for at in range(0, len(view), XERIAL_BLOCK_BYTES):
@@ -143,19 +166,19 @@ def _compress_snappy(payload: bytearray) -> bytes:
     return bytes(out)
 
 
-def _compress_lz4(payload: bytearray) -> bytes:
+def _compress_lz4(payload: Buffer, level: int) -> bytes:
     """The frame format with independent blocks: Java's reader refuses linked blocks."""
-    compressor = cramjam.lz4.Compressor(level=LZ4_LEVEL, content_checksum=False, block_linked=False)
-    compressor.compress(bytes(payload))
+    compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    compressor.compress(payload if isinstance(payload, bytes) else bytes(payload))
     return bytes(compressor.finish())
 
 
-def _compress_zstd(payload: bytearray) -> bytes:
-    return bytes(cramjam.zstd.compress(payload, level=ZSTD_LEVEL))
+def _compress_zstd(payload: Buffer, level: int) -> bytes:
+    return bytes(cramjam.zstd.compress(payload, level=level))
 
 
-_COMPRESSORS: Final[dict[Compression, Callable[[bytearray], Buffer]]] = {
-    Compression.NONE: lambda payload: payload,
+_COMPRESSORS: Final[dict[Compression, Callable[[Buffer, int], Buffer]]] = {
+    Compression.NONE: lambda payload, _: payload,
     Compression.GZIP: compress_gzip,
     Compression.SNAPPY: _compress_snappy,
     Compression.LZ4: _compress_lz4,

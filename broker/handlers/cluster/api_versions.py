@@ -2,14 +2,21 @@
 
 It also advertises our one feature that a client may want to check before relying on it: Kafka has a
 field for such names from version 3 on (KIP-584), and clients ignore names they do not know.
+
+What a client says about itself is remembered for its connection (broker.client_software).
 """
 
 from collections.abc import Callable, Iterable
 
+from broker.client_software import software
 from broker.requests.context import Broker
 from broker.requests.request import Request
 from wire.apis import advertised, encode_response
-from wire.messages.api_versions import ApiVersionsResponse, SupportedFeatureKey
+from wire.messages.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    SupportedFeatureKey,
+)
 from wire.records.write_tokens import FEATURE, FEATURE_VERSION
 
 
@@ -25,6 +32,9 @@ def handler_for(keys: Iterable[int]) -> Callable[[Broker, Request], None]:
     )
 
     def handle(broker: Broker, request: Request) -> None:
+        message = request.message
+        assert isinstance(message, ApiVersionsRequest)
+        request.reply.connection.software = software(message.client_software_name)
         request.reply.complete(encode_response(request.header, response))
 
     return handle

@@ -1,4 +1,5 @@
-"""Authorized operations (KIP-430): there are no ACLs yet, so every client may do everything."""
+"""Authorized operations (KIP-430): there are no ACLs yet, so every client may do everything; all
+that Kafka has for a resource is listed, as by a Kafka without an authorizer."""
 
 from collections.abc import Iterable
 from enum import IntEnum
@@ -29,8 +30,11 @@ NOT_ASKED: Final = -(2**31)
 CLUSTER_OPERATIONS: Final = _bits(
     (
         Operation.CREATE,
+        Operation.ALTER,
         Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
         Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
         Operation.IDEMPOTENT_WRITE,
     )
 )
@@ -46,7 +50,15 @@ TOPIC_OPERATIONS: Final = _bits(
         Operation.ALTER_CONFIGS,
     )
 )
-GROUP_OPERATIONS: Final = _bits((Operation.READ, Operation.DELETE, Operation.DESCRIBE))
+GROUP_OPERATIONS: Final = _bits(
+    (
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    )
+)
 
 
 def if_asked(operations: int, *, asked: bool) -> int:

@@ -34,12 +34,19 @@ def _response(broker: Broker, message: DescribeClusterRequest) -> DescribeCluste
             error_message="this is a broker's endpoint: ask for endpoint type 1",
             endpoint_type=message.endpoint_type,
         )
+    alive = broker.groups.alive()
     return DescribeClusterResponse(
         endpoint_type=ENDPOINT_BROKERS,
         cluster_id=broker.config.cluster_id,
         controller_id=controller(broker),
         brokers=[
-            DescribeClusterBroker(node.node, node.kafka.host, node.kafka.port, node.zone or None)
+            DescribeClusterBroker(
+                node.node,
+                node.kafka.host,
+                node.kafka.port,
+                node.zone or None,
+                message.include_fenced_brokers and node.node not in alive,
+            )
             for node in broker.registry.nodes.values()
         ],
         cluster_authorized_operations=if_asked(

@@ -10,7 +10,7 @@ does not matter to Kafka; the others are offline.
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from balancer.registry.catalogue import INTERNAL_TOPICS, RESERVED_PREFIX, name_problem
 from balancer.registry.commands import CreateTopic, Decided, TopicCreated
@@ -20,15 +20,17 @@ from broker.handlers.cluster.authorized_operations import (
     TOPIC_OPERATIONS,
     if_asked,
 )
-from broker.handlers.topics.configs import replicas_of
-from broker.handlers.topics.known_names import may_deny
+from broker.handlers.cluster.partition_views import View, view_of
+from broker.handlers.topics.known_names import knows_a_part, may_deny
 from broker.handlers.topics.registry_changes import once_everywhere
+from broker.handlers.topics.settings import replicas_of
+from broker.leaders_told import LeadersTold
 from broker.registry_calls import Answer, change_registry
 from broker.requests.context import Broker
 from broker.requests.guard import guarded
 from broker.requests.refusals import known_brokers
 from broker.requests.request import Request
-from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
+from paxos.ids import MS, REGISTRY_GROUP, GroupId
 from wire.apis import encode_response
 from wire.codec.schema import UUID_ZERO
 from wire.error_codes import ErrorCode
@@ -183,13 +185,14 @@ def _answer(
     if _redirected(broker, request):
         return
     header = request.header
-    if _denies_wrongly(broker, wanted) and (wanted is not None or _is_partial(broker)):
+    if _denies_wrongly(broker, wanted) and (wanted is not None or knows_a_part(broker)):
         request.reply.close("a topic is not known here: this node is still catching up")
         return
     if wanted is not None:
         topics = [_asked_topic(broker, one, header.api_version) for one in wanted]
         response = _response(broker, message, topics)
         request.reply.complete(encode_response(header, response))
+        _note_moves_told(broker, request, [_find(broker, one) for one in wanted])
         return
     state = _state(broker)
     flags = (
@@ -203,12 +206,25 @@ def _answer(
         frame = encode_response(header, _response(broker, message, topics))
         broker.metadata_cache.put(state, variant, frame)
     request.reply.complete(frame)
+    if _settled(broker, None, set()):
+        _leaders_told(request).told(None, broker.groups.now().boot_ns)
 
 
-def _is_partial(broker: Broker) -> bool:
-    """Whether there certainly is more than what this node knows. A client that asks for all topics
-    is not sent away because the registry has lost its majority: it may want what still works."""
-    return not broker.registry.nodes or broker.groups.lacks_entries(REGISTRY_GROUP)
+def _note_moves_told(broker: Broker, request: Request, topics: list[Topic | None]) -> None:
+    """The client now knows where topics have moved that this node was the master of."""
+    groups, nodes = broker.groups, broker.registry.nodes
+    for topic in topics:
+        if topic is None or not any(groups.moved_ns(place.group) for place in topic.partitions):
+            continue
+        if all(broker.leaders.of(place.group).node in nodes for place in topic.partitions):
+            _leaders_told(request).told(topic.name, groups.now().boot_ns)
+
+
+def _leaders_told(request: Request) -> LeadersTold:
+    connection = request.reply.connection
+    if connection.leaders_told is None:
+        connection.leaders_told = LeadersTold()
+    return connection.leaders_told
 
 
 def _state(broker: Broker) -> tuple[object, ...]:
@@ -270,12 +286,12 @@ def _asked_topic(broker: Broker, one: MetadataRequestTopic, version: int) -> Met
 
 
 def _topic(broker: Broker, topic: Topic) -> MetadataResponseTopic:
-    views: dict[GroupId, _View] = {}
+    views: dict[GroupId, View] = {}
     partitions = []
     for index, place in enumerate(topic.partitions):
         view = views.get(place.group)
         if view is None:
-            view = views[place.group] = _view(broker, place.group)
+            view = views[place.group] = view_of(broker, place.group)
         error, leader, epoch, *nodes = view
         epoch += topic.epoch_base(index)
         partitions.append(MetadataResponsePartition(error, index, leader, epoch, *nodes))
@@ -286,37 +302,3 @@ def _topic(broker: Broker, topic: Topic) -> MetadataResponseTopic:
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=partitions,
     )
-
-
-class _View(NamedTuple):
-    """What all partitions of a Paxos group have in common, in the order of Kafka's fields."""
-
-    error: ErrorCode
-    leader: int
-    epoch: int
-    replicas: list[int]
-    in_sync: list[int]
-    offline: list[int]
-
-
-def _view(broker: Broker, group: GroupId) -> _View:
-    leader, epoch = broker.leaders.of(group)
-    replicas = _replicas(broker, group)
-    members, alive = broker.groups.members(group), broker.groups.alive()
-    nodes = (
-        [int(one) for one in replicas],
-        [int(one) for one in replicas if one in members and one in alive],
-        [int(one) for one in replicas if one not in alive],
-    )
-    if leader is None or leader not in broker.registry.nodes:
-        return _View(ErrorCode.LEADER_NOT_AVAILABLE, -1, epoch, *nodes)
-    return _View(ErrorCode.NONE, leader, epoch, *nodes)
-
-
-def _replicas(broker: Broker, group: GroupId) -> list[NodeId]:
-    """The nodes that have a Paxos group or are to have it, as far as clients can reach them, its
-    ideal master first."""
-    registry = broker.registry
-    there = {*broker.groups.members(group), *registry.replica_set(group)} & registry.nodes.keys()
-    ideal = registry.placement.get(group)
-    return sorted(there, key=lambda one: (one != ideal, one))

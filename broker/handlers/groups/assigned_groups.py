@@ -31,6 +31,7 @@ from wire.messages.assigned_groups import (
 PARTITIONS_MAX: Final = 100_000
 """Partitions that a member claims to hold, in one heartbeat."""
 NO_GROUP: Final = "there is no such consumer group"
+CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
 OWN_MEMBER_ID_FROM: Final = 1
 """ConsumerGroupHeartbeat: from this version on a member draws its id itself (KIP-1082)."""
@@ -60,7 +61,8 @@ def handle_heartbeat(broker: Broker, request: Request) -> None:
         names_itself=request.header.api_version >= OWN_MEMBER_ID_FROM,
     )
     group = paxos_group_of(broker.registry, message.group_id)
-    broker.consumer_groups.ask(group, asked, guarded(broker, request, partial(_beaten, request)))
+    answered = guarded(broker, request, partial(_beaten, request))
+    broker.consumer_groups.ask(group, asked, answered, request.reply.has_hung_up)
 
 
 def _owned(topic: TopicIdPartitions) -> model.TopicIdPartitions:
@@ -135,7 +137,7 @@ def _member(names: Mapping[bytes, str], one: model.DescribedAssigned) -> Describ
         subscribed_topic_regex=one.pattern,
         assignment=_assignment(names, one.assigned),
         target_assignment=_assignment(names, one.target),
-        member_type=CONSUMER_MEMBER,
+        member_type=CLASSIC_MEMBER if one.classic else CONSUMER_MEMBER,
     )
 
 

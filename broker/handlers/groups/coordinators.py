@@ -1,8 +1,12 @@
 """FindCoordinator: the master of the Paxos group that a consumer group's name hashes to.
 
-While it has none the answer is held for a moment, as for Metadata. There are no transactions, and
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED is the error on which every client gives up immediately and
-clearly (docs/kafka.md); others make librdkafka retry until its timeout.
+While it has none the answer is held for a moment, as for Metadata.
+
+There are no transactions, and this is where every client with a transactional id asks first. The
+answer is to end it at once and to tell why (ADR 58). librdkafka asks in version 2 at most; it gives
+up on TRANSACTIONAL_ID_AUTHORIZATION_FAILED only, and shows the text of the answer. Later versions
+are those of clients that end on any error that is not temporary: Java's and kafka-python's read the
+text of an authorization error from their own table, but that of an unexpected one from the answer.
 """
 
 from functools import partial
@@ -25,6 +29,8 @@ KEY_GROUP: Final = 0
 KEY_TRANSACTION: Final = 1
 BATCHED_FROM: Final = 4
 """The first version that names several keys (KIP-699)."""
+UNSUPPORTED_FROM: Final = 3
+"""Transactional ids: librdkafka does not ask in this version."""
 
 NO_TRANSACTIONS: Final = "transactions are not supported: use an idempotent producer"
 
@@ -46,7 +52,8 @@ def _settled(broker: Broker, keys: list[str]) -> bool:
 
 
 def _answer(broker: Broker, request: Request, key_type: int, keys: list[str]) -> None:
-    found = [_coordinator(broker, key_type, key) for key in keys]
+    version = request.header.api_version
+    found = [_coordinator(broker, key_type, key, version) for key in keys]
     if request.header.api_version >= BATCHED_FROM:
         response = FindCoordinatorResponse(coordinators=found)
     else:
@@ -61,11 +68,13 @@ def _answer(broker: Broker, request: Request, key_type: int, keys: list[str]) ->
     request.reply.complete(encode_response(request.header, response))
 
 
-def _coordinator(broker: Broker, key_type: int, key: str) -> Coordinator:
+def _coordinator(broker: Broker, key_type: int, key: str, version: int) -> Coordinator:
     if key_type == KEY_GROUP:
         return _group(broker, key)
     if key_type == KEY_TRANSACTION:
-        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        error = ErrorCode.UNSUPPORTED_VERSION
+        if version < UNSUPPORTED_FROM:
+            error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return Coordinator(key, -1, "", -1, error, NO_TRANSACTIONS)
     error = ErrorCode.INVALID_REQUEST
     return Coordinator(key, -1, "", -1, error, f"there are no coordinators of type {key_type}")

@@ -11,7 +11,7 @@ from broker.requests.guard import gather, guarded
 from broker.requests.request import Request
 from coordinator import model
 from coordinator.model import ConsumerGroupId
-from coordinator.states import STATE_NAMES
+from coordinator.states import RECONCILING, STATE_NAMES, GroupState
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.group_admin import (
@@ -27,14 +27,16 @@ from wire.messages.group_admin import (
     ListGroupsResponse,
 )
 
-_STATES: Final = {name.lower(): name for name in STATE_NAMES.values()}
+NOT_FOUND_FROM: Final = 6
+"""The first version of DescribeGroups for which an unknown group is an error (KIP-1043)."""
+NOT_FOUND: Final = "Group {} not found: there is no classic consumer group of this name"
+_STATES: Final = {name.lower(): name for name in (*STATE_NAMES.values(), RECONCILING)}
 
 
 def handle_describe(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, DescribeGroupsRequest)
-    asked_operations = message.include_authorized_operations
-    act = guarded(broker, request, partial(_described, request, asked_operations))
+    act = guarded(broker, request, partial(_described, request, message))
     put = gather(len(message.groups), act)
     for index, name in enumerate(message.groups):
         asked = model.DescribeGroup(group=ConsumerGroupId(name))
@@ -42,13 +44,23 @@ def handle_describe(broker: Broker, request: Request) -> None:
         broker.consumer_groups.ask(group, asked, partial(put, index))
 
 
-def _described(request: Request, asked_operations: bool, answers: Sequence[model.Response]) -> None:
+def _described(
+    request: Request, message: DescribeGroupsRequest, answers: Sequence[model.Response]
+) -> None:
+    asked_operations = message.include_authorized_operations
+    dead = STATE_NAMES[GroupState.DEAD]
     groups = []
     for answer in answers:
         assert isinstance(answer, model.DescribeGroupResponse)
+        missing = (
+            request.header.api_version >= NOT_FOUND_FROM
+            and not answer.error
+            and answer.state == dead
+        )
         groups.append(
             DescribedGroup(
-                error_code=answer.error,
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND if missing else answer.error,
+                error_message=NOT_FOUND.format(answer.group) if missing else None,
                 group_id=answer.group,
                 group_state="" if answer.error else answer.state,
                 protocol_type=answer.protocol_type,

@@ -55,7 +55,7 @@ def handle_join(broker: Broker, request: Request) -> None:
     )
     group = paxos_group_of(broker.registry, message.group_id)
     answered = guarded(broker, request, partial(_joined, request))
-    broker.consumer_groups.ask(group, asked, answered)
+    broker.consumer_groups.ask(group, asked, answered, request.reply.has_hung_up)
 
 
 def _joined(request: Request, answer: model.Response) -> None:
@@ -95,7 +95,7 @@ def handle_sync(broker: Broker, request: Request) -> None:
     )
     group = paxos_group_of(broker.registry, message.group_id)
     answered = guarded(broker, request, partial(_synced, request))
-    broker.consumer_groups.ask(group, asked, answered)
+    broker.consumer_groups.ask(group, asked, answered, request.reply.has_hung_up)
 
 
 def _synced(request: Request, answer: model.Response) -> None:
@@ -120,7 +120,7 @@ def handle_heartbeat(broker: Broker, request: Request) -> None:
     )
     group = paxos_group_of(broker.registry, message.group_id)
     answered = guarded(broker, request, partial(_heartbeat, request))
-    broker.consumer_groups.ask(group, asked, answered)
+    broker.consumer_groups.ask(group, asked, answered, request.reply.has_hung_up)
 
 
 def _heartbeat(request: Request, answer: model.Response) -> None:
@@ -145,7 +145,7 @@ def handle_leave(broker: Broker, request: Request) -> None:
     asked = model.LeaveGroup(group=ConsumerGroupId(message.group_id), members=members)
     group = paxos_group_of(broker.registry, message.group_id)
     answered = guarded(broker, request, partial(_left, request))
-    broker.consumer_groups.ask(group, asked, answered)
+    broker.consumer_groups.ask(group, asked, answered, request.reply.has_hung_up)
 
 
 def _left(request: Request, answer: model.Response) -> None:

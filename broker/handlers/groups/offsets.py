@@ -61,7 +61,7 @@ def handle_commit(broker: Broker, request: Request) -> None:
     )
     group = paxos_group_of(broker.registry, message.group_id)
     answered = guarded(broker, request, partial(_committed, broker, request, message))
-    broker.consumer_groups.ask(group, asked, answered)
+    broker.consumer_groups.ask(group, asked, answered, request.reply.has_hung_up)
 
 
 def _known_partitions(registry: Registry, asked: OffsetCommitRequestTopic) -> model.TopicOffsets:
@@ -132,7 +132,8 @@ def handle_fetch(broker: Broker, request: Request) -> None:
             epoch=one.member_epoch,
         )
         group = paxos_group_of(broker.registry, one.group_id)
-        broker.consumer_groups.ask(group, asked, partial(put, index))
+        hung_up = request.reply.has_hung_up
+        broker.consumer_groups.ask(group, asked, partial(put, index), hung_up)
 
 
 def _topic_partitions(topic: OffsetFetchRequestTopic) -> model.TopicPartitions:

@@ -7,6 +7,10 @@ expiry), a fetch that may wait does so until there is a new master that the answ
 same holds for a fetch whose client knows a newer epoch than we do: the old master sent it here, and
 we are about to learn that we are the new one.
 
+A client that acts on no hint and does not know yet that this node has handed the group over is
+served here as well (ADR 50), as soon as the master has said how far it was when the fetch came, and
+that much is applied here (`Groups.ask_index`): then the answer is as fresh as the master's.
+
 What is not in memory is read by a thread (broker.reads.disk_reads), and the fetch waits for that,
 too: then it checks everything again, with the data at hand, and answers. So a read may take long,
 and all of the above still holds. If the disk does not answer in time, the answer has no records.
@@ -18,6 +22,7 @@ transactions: applied records are stable, and read_committed reads the same.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import attrs
@@ -59,6 +64,8 @@ would ask for the same again."""
 READS_MAX: Final = 3
 """Rounds of reading for one request: more than one only if the answer would otherwise be empty
 because what was read has moved meanwhile."""
+MASTER_WAITS: Final = 2
+"""So often a fetch waits for READ_MS_MAX longer where its client would take a move for trouble."""
 FULL_THROTTLE_MS: Final = 100
 """How long a client is asked to pause when no more fetches may be parked, or there is no room for
 more answers."""
@@ -66,6 +73,8 @@ more answers."""
 SAID_OF_DATA: Final = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE})
 """Errors that make a statement about this node's data, which is only true under its lease. A
 consumer that is told by a node that is behind that its offset is out of range starts over."""
+
+TOLD_OF_A_MOVE: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 _NO_GROUP: Final = GroupId(-1)
 _NO_FRAME: Final = memoryview(b"")
@@ -129,13 +138,14 @@ class _Wanted:
 
     asked: FetchPartition
     unknown: ErrorCode
+    topic: str = ""
     uid: int = -1
     group: GroupId = _NO_GROUP
     epoch_base: int = 0
     state: PartitionState | None = None
     """None if there is no such partition, or this node has no replica of its Paxos group."""
 
-    def problem(self, me: int, leader: Leader) -> ErrorCode:
+    def problem(self, me: int, leader: Leader, *, misses_move: bool = False) -> ErrorCode:
         """Why nothing can be read from it, the lease aside."""
         state = self.state
         if self.uid < 0 or (state is not None and state.dropped):
@@ -143,9 +153,9 @@ class _Wanted:
         asked, epoch = self.asked, leader.epoch + self.epoch_base
         if asked.current_leader_epoch > epoch:
             return ErrorCode.UNKNOWN_LEADER_EPOCH
-        if state is None or leader.node != me:
+        if state is None or (leader.node != me and not misses_move):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if ANY_EPOCH != asked.current_leader_epoch < epoch:
+        if ANY_EPOCH != asked.current_leader_epoch < epoch and not misses_move:
             return ErrorCode.FENCED_LEADER_EPOCH
         if not state.log_start <= asked.fetch_offset <= state.next_offset:
             return ErrorCode.OFFSET_OUT_OF_RANGE
@@ -159,8 +169,11 @@ class _Fetch:
     __slots__ = (
         "_at_last",
         "_broker",
+        "_fresh",
         "_given",
         "_message",
+        "_moves",
+        "_patience",
         "_place",
         "_reading",
         "_reads",
@@ -174,13 +187,22 @@ class _Fetch:
         self._broker = broker
         self._request = request
         self._message = message
-        by_id = request.header.api_version >= TOPIC_ID_FROM_VERSION
+        version = request.header.api_version
+        by_id = version >= TOPIC_ID_FROM_VERSION
+        self._moves = request.reply.connection.software.moves_after_fetch(version)
+        """Whether its client acts on a new leader that the answer names."""
         self._topics = [(topic, _resolve(broker, topic, by_id)) for topic in message.topics]
         every = [one for _, wanted in self._topics for one in wanted]
         self.groups: Sequence[GroupId] = sorted({one.group for one in every if one.uid >= 0})
         self.uids: Sequence[int] = list(dict.fromkeys(one.uid for one in every if one.uid >= 0))
         self._at_last = False
         """It waits only for the disk."""
+        self._patience = 0 if self._moves else MASTER_WAITS
+        """How often it waits on rather than tell its client that the master is another node, or
+        about to be."""
+        self._fresh: dict[GroupId, bool | None] = {}
+        """Groups of another master that are read here, and whether our copy is fresh enough; None:
+        not known yet."""
         self._place: DelayedFetch | None = None
         self._reads = 0
         """Rounds of reading begun so far."""
@@ -195,7 +217,7 @@ class _Fetch:
         if broker.delayed_fetches.full:
             broker.statistics.fetches_refused += 1
             self._stop_reading()
-            self._reads = READS_MAX
+            self._reads, self._patience = READS_MAX, 0
             self.answer(at_last=True, throttle_ms=FULL_THROTTLE_MS)
             return
         broker.statistics.fetches_parked += 1
@@ -274,6 +296,8 @@ class _Fetch:
                 problem = self._problem(one, leaders)
                 if problem is ErrorCode.UNKNOWN_LEADER_EPOCH:
                     continue
+                if problem is not ErrorCode.NONE and self._fresh.get(one.group, True) is None:
+                    continue
                 if problem is not ErrorCode.NONE:
                     return True
                 assert one.state is not None
@@ -288,9 +312,10 @@ class _Fetch:
     # -- answering ----------------------------------------------------------------------------
 
     def answer_or_wait(self) -> None:
-        """Answer now, or once the disk has delivered."""
+        """Answer now, or once the disk has delivered, or a master has spoken."""
         self._at_last = True
         if not self.answer(at_last=True):
+            self._patience = max(0, self._patience - 1)
             self.wait(READ_MS_MAX)
 
     def answer(self, *, at_last: bool, throttle_ms: int = 0) -> bool:
@@ -306,9 +331,11 @@ class _Fetch:
         reader = Reader(broker.tail, broker.log, broker.statistics, given)
         responses, size = self._read(leaders, reader)
         lost = [group for group in self.groups if not self._still_leads(group, leaders[group])]
+        if self._awaits_master and not (at_last and not self._patience):
+            return False
         if lost:
             mine = any(broker.leaders.of(group) == leaders[group] for group in lost)
-            if mine and not at_last:
+            if mine and not (at_last and not self._patience):
                 return False
             size = self._take_back(responses, frozenset(lost))
         elif reader.missing and self._reads < (READS_MAX if size == 0 else 1):
@@ -373,7 +400,38 @@ class _Fetch:
         return {group: of(group) for group in self.groups}
 
     def _problem(self, one: _Wanted, leaders: dict[GroupId, Leader]) -> ErrorCode:
-        return one.problem(self._broker.me, leaders.get(one.group, _NO_LEADER))
+        me, leader = self._broker.me, leaders.get(one.group, _NO_LEADER)
+        problem = one.problem(me, leader)
+        if problem not in TOLD_OF_A_MOVE or not self._misses_move(one):
+            return problem
+        if leader.node != me and not self._is_fresh(one.group):
+            return problem
+        return one.problem(me, leader, misses_move=True)
+
+    def _misses_move(self, one: _Wanted) -> bool:
+        """Whether its client may not know that this node has handed it over (ADR 50)."""
+        if self._moves or one.state is None:
+            return False
+        groups, connection = self._broker.groups, self._request.reply.connection
+        moved_ns = groups.moved_ns(one.group)
+        return moved_ns > 0 and connection.misses_move(one.topic, moved_ns, groups.now().boot_ns)
+
+    def _is_fresh(self, group: GroupId) -> bool:
+        """Whether our copy has what was acknowledged before the client asked; the master is asked
+        once for each fetch."""
+        if group not in self._fresh:
+            self._fresh[group] = None
+            self._broker.groups.ask_index(group, partial(self._told_fresh, group))
+        return self._fresh[group] is True
+
+    def _told_fresh(self, group: GroupId, fresh: bool) -> None:
+        self._fresh[group] = fresh
+        if self._place is not None:
+            self._place.wake()
+
+    @property
+    def _awaits_master(self) -> bool:
+        return None in self._fresh.values()
 
     def _still_leads(self, group: GroupId, leader: Leader) -> bool:
         """Whether what was read under this leader may be sent (R14); an error needs no lease."""
@@ -423,6 +481,8 @@ class _Fetch:
                 if error is not ErrorCode.NONE:
                     answers.append(self._failure(one, error, leaders))
                     continue
+                if leaders[one.group].node != broker.me:
+                    broker.statistics.fetched_unaware += 1
                 first = size == 0 < room and not reader.missing  # what is missing will be there
                 data, read = self._read_one(reader, one, left, first=first)
                 answers.append(data)
@@ -455,6 +515,8 @@ class _Fetch:
         self, one: _Wanted, error: ErrorCode, leaders: dict[GroupId, Leader]
     ) -> PartitionData:
         hint = None
+        if not self._moves:
+            return _failed(one.asked.partition, error)
         if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             hint = other_leader(self._broker, one.group, one.uid)
         elif error is ErrorCode.FENCED_LEADER_EPOCH:
@@ -470,7 +532,7 @@ class _Fetch:
             for at, one in enumerate(wanted):
                 data = response.partitions[at]
                 if data.error_code in SAID_OF_DATA and one.group in lost:
-                    hint = other_leader(self._broker, one.group, one.uid)
+                    hint = other_leader(self._broker, one.group, one.uid) if self._moves else None
                     error = ErrorCode.NOT_LEADER_OR_FOLLOWER
                     response.partitions[at] = _failed(data.partition_index, error, hint)
                 else:
@@ -502,7 +564,7 @@ def _resolve(broker: Broker, topic: FetchTopic, by_id: bool) -> list[_Wanted]:
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     wanted = []
     for asked in topic.partitions:
-        one = _Wanted(asked, unknown)
+        one = _Wanted(asked, unknown, "" if known is None else known.name)
         wanted.append(one)
         if known is None:
             one.unknown = denial(broker, unknown)

@@ -7,10 +7,14 @@ connection with it, like any other that takes time, while others are served
 (`broker.reads.search_queue`). Partitions whose search does not finish in time get
 REQUEST_TIMED_OUT, and clients retry.
 
-Answered under the lease, which is checked after the work (docs/protocol.md R14).
+Answered under the lease, which is checked after the work (docs/protocol.md R14). A former master
+answers clients that do not know of the move (ADR 50): once the master has said how far it was when
+the request came, and that much is applied here.
 """
 
 from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import attrs
@@ -19,7 +23,7 @@ from broker.handlers.topics.known_names import denial
 from broker.reads.reader import Reader, UnreadableError
 from broker.reads.time_search import MAX_TIMESTAMP, Job, Search, Work, search
 from broker.requests.context import Broker
-from broker.requests.guard import report_bug
+from broker.requests.guard import gather, guarded, report_bug
 from broker.requests.leaders import Leader
 from broker.requests.request import Request
 from broker.state_machine.partition import PartitionState
@@ -41,14 +45,16 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
+TO_BE_TIERED: Final = -6
 SINCE_VERSION: Final = {
     LATEST: 0,
     EARLIEST: 0,
     MAX_TIMESTAMP: 7,
     EARLIEST_LOCAL: 8,
     LATEST_TIERED: 9,
+    TO_BE_TIERED: 11,
 }
-"""Meaning of negative timestamps, and the first version with each (KIP-734, 405, 1005)."""
+"""Meaning of negative timestamps, and the first version with each (KIP-734, 405, 1005, 1023)."""
 ANY_EPOCH: Final = -1
 AT_ONCE_BYTES_MAX: Final = 64 * 1024
 """Size of a batch that is read on the loop; four times as much when decompressed."""
@@ -76,7 +82,42 @@ def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, ListOffsetsRequest)
     broker.statistics.list_offsets_requests += 1
-    asked = _Asked(broker, request, message)
+    followed = _followed(broker, request, message)
+    if not followed:
+        _begin(broker, request, message, frozenset())
+        return
+
+    def begin(fresh: Sequence[bool]) -> None:
+        groups = frozenset(group for group, one in zip(followed, fresh, strict=True) if one)
+        guarded(broker, request, _begin)(broker, request, message, groups)
+
+    put = gather(len(followed), begin)
+    for at, group in enumerate(followed):
+        broker.groups.ask_index(group, partial(put, at))
+
+
+def _followed(broker: Broker, request: Request, message: ListOffsetsRequest) -> list[GroupId]:
+    """The groups of other masters that are read here: the client does not know of the move."""
+    groups, leaders = broker.groups, broker.leaders
+    connection, now_ns = request.reply.connection, groups.now().boot_ns
+    found: dict[GroupId, None] = {}
+    for topic in message.topics:
+        known = broker.registry.topic(topic.name)
+        places = () if known is None else known.partitions
+        for one in topic.partitions:
+            if not 0 <= one.partition_index < len(places):
+                continue
+            group = places[one.partition_index].group
+            elsewhere = group in broker.machines and leaders.of(group).node != broker.me
+            if elsewhere and connection.misses_move(topic.name, groups.moved_ns(group), now_ns):
+                found[group] = None
+    return list(found)
+
+
+def _begin(
+    broker: Broker, request: Request, message: ListOffsetsRequest, fresh: frozenset[GroupId]
+) -> None:
+    asked = _Asked(broker, request, message, fresh)
     asked.search_at_once()
     if not asked.open:
         asked.answer()
@@ -124,8 +165,14 @@ class _OnLoop:
 class _Asked:
     """One request until it is answered; while it searches, it is a `search_queue.Searching`."""
 
-    def __init__(self, broker: Broker, request: Request, message: ListOffsetsRequest) -> None:
-        self._broker, self._request = broker, request
+    def __init__(
+        self,
+        broker: Broker,
+        request: Request,
+        message: ListOffsetsRequest,
+        fresh: frozenset[GroupId],
+    ) -> None:
+        self._broker, self._request, self._fresh = broker, request, fresh
         self._begins_at = 0
         """Where the step under way begins."""
         named = Counter(
@@ -143,7 +190,8 @@ class _Asked:
                 if named[topic.name, one.partition_index] > 1:
                     rows.append(_Row(one, ErrorCode.INVALID_REQUEST))
                 elif 0 <= one.partition_index < len(places):
-                    rows.append(_row(broker, *places[one.partition_index], one, version))
+                    place = places[one.partition_index]
+                    rows.append(_row(broker, *place, one, version, place.group in fresh))
                 else:
                     rows.append(_Row(one, denial(broker, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
             self._topics.append((topic.name, rows))
@@ -308,7 +356,7 @@ class _Asked:
         epoch_now = leader.epoch + self._broker.registry.epoch_base(state.uid)
         if row.asked.timestamp == LATEST:
             return _Found(state.next_offset, -1, epoch_now)
-        if row.asked.timestamp == LATEST_TIERED:
+        if row.asked.timestamp in (LATEST_TIERED, TO_BE_TIERED):
             return _NOTHING  # nothing is tiered to remote storage
         start = state.log_start
         epoch = state.epoch_of(start)[0] if start < state.next_offset else epoch_now
@@ -322,6 +370,8 @@ class _Asked:
     def _still_leads(self, row: _Row) -> bool:
         """Whether what was found may be sent (R14)."""
         broker = self._broker
+        if row.group in self._fresh:
+            return broker.machines.get(row.group) is not None
         return (
             broker.groups.acting(row.group)
             and broker.groups.caught_up(row.group)
@@ -330,13 +380,21 @@ class _Asked:
 
 
 def _row(
-    broker: Broker, uid: int, group: GroupId, asked: ListOffsetsPartition, version: int
+    broker: Broker,
+    uid: int,
+    group: GroupId,
+    asked: ListOffsetsPartition,
+    version: int,
+    fresh: bool,
 ) -> _Row:
+    """`fresh`: the client does not know that this node is no longer the master."""
     machine = broker.machines.get(group)
     leader = broker.leaders.of(group)
-    if machine is None or leader.node != broker.me:
+    if machine is None or (leader.node != broker.me and not fresh):
         return _Row(asked, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     error = _epoch_problem(asked, leader.epoch + broker.registry.epoch_base(uid))
+    if fresh and error is ErrorCode.FENCED_LEADER_EPOCH:
+        error = ErrorCode.NONE
     time_ms = asked.timestamp
     if (
         error is ErrorCode.NONE

@@ -21,8 +21,10 @@ from typing import Final
 
 from balancer.registry.catalogue import INTERNAL_TOPICS
 from balancer.registry.records import PartitionPlace, Topic
+from broker.handlers.records.reading_aside import Aside, ReadBatch, another_codec, read_aside
+from broker.handlers.records.replicas_in_sync import lacks_replicas
 from broker.handlers.topics.known_names import denial
-from broker.producers.batch_validation import check_in_background, check_on_loop, rules_of
+from broker.producers.batch_validation import check_on_loop, rules_of
 from broker.proposals.commands import RECORDS_HEAD, RECORDS_RESULT, SMALL_BYTES, records
 from broker.proposals.intake import Done, FailureReason, NotDone, Outcome, Pending
 from broker.requests.context import Broker
@@ -56,10 +58,11 @@ from wire.records.batch import (
     stamped,
     with_greatest_time,
 )
-from wire.records.validation import BadRecordsError, Rules
+from wire.records.validation import BadRecordsError
 from wire.records.write_tokens import CHUNK_END, FIRST_ID, position_of
 
-ACKS: Final = (-1, 0, 1)
+ACKS_ALL: Final = -1
+ACKS: Final = (ACKS_ALL, 0, 1)
 ZSTD_FROM: Final = 7
 """Version of Produce; earlier clients do not know the codec."""
 
@@ -161,20 +164,6 @@ def _blame(answer: PartitionProduceResponse, error: BatchError) -> None:
         answer.record_errors = [BatchIndexAndErrorMessage(*one) for one in error.records]
 
 
-def _read_in_background(batch: Batch, rules: Rules, broker: Broker) -> int | Exception:
-    """`check_in_background`'s result, in another thread; the only place that counts what is
-    unpacked."""
-    request_memory, bytes_max = broker.request_memory, broker.config.unpacked_bytes_max
-    if batch.header.attributes & COMPRESSION_MASK:
-        request_memory.unpacked = bytes_max
-    try:
-        return check_in_background(batch, rules, broker.background.rest, bytes_max)
-    except Exception as error:  # noqa: BLE001  told to whoever asked
-        return error
-    finally:
-        request_memory.unpacked = 0
-
-
 class Produce:
     """One request under way. `waiting` counts its partitions and, at first, the handler itself."""
 
@@ -210,9 +199,13 @@ class Produce:
             self.refuse_unknown(topic.name, answer)
             return
         place = topic.partitions[data.index]
-        broker, view = self.broker, as_view(data.records)
+        broker, view, limit = self.broker, as_view(data.records), _bytes_max(self.broker, topic)
+        if self.acks == ACKS_ALL and lacks_replicas(broker, topic, place.group):
+            answer.error_message = "fewer replicas are in sync than min.insync.replicas"
+            self.refuse_for_now(topic.name, answer, ErrorCode.NOT_ENOUGH_REPLICAS)
+            return
         try:
-            if len(view) > _bytes_max(broker, topic):
+            if len(view) > limit:
                 raise BatchError(ErrorCode.MESSAGE_TOO_LARGE, "the batch is too large")
             batch = produced_batch(view)
             header = batch.header
@@ -227,12 +220,13 @@ class Produce:
                 answer.error_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
                 return
             rules = rules_of(topic.configs, broker.groups.now())
-            latest_ms = check_on_loop(batch, rules)
+            changes = another_codec(topic.configs, header)
+            latest_ms = check_on_loop(batch, rules) if changes is None else None
         except BatchError as error:
             self._refuse(place, answer, error)
             return
         if latest_ms is None or self.reading:
-            self._read(topic, place, batch, rules, answer)
+            self._read(topic, place, batch, Aside(rules, changes, limit), answer)
         else:
             self._submit(topic, place, batch, latest_ms, answer)
 
@@ -247,7 +241,7 @@ class Produce:
         topic: Topic,
         place: PartitionPlace,
         batch: Batch,
-        rules: Rules,
+        aside: Aside,
         answer: PartitionProduceResponse,
     ) -> None:
         """Have its records read in another thread, and until then read nothing more of the
@@ -262,17 +256,16 @@ class Produce:
         background = broker.background
         broker.statistics.produce_read_aside += 1
         background.submit(
-            partial(_read_in_background, batch, rules, broker),
-            partial(self._was_read, topic, place, batch, answer),
+            partial(read_aside, batch, aside, broker),
+            partial(self._was_read, topic, place, answer),
         )
 
     def _was_read(
         self,
         topic: Topic,
         place: PartitionPlace,
-        batch: Batch,
         answer: PartitionProduceResponse,
-        outcome: int | Exception,
+        outcome: ReadBatch | Exception,
     ) -> None:
         """Our bugs must not reach the caller."""
         try:
@@ -280,8 +273,8 @@ class Produce:
             self.request.reply.read_on()
             if self.answered:
                 return  # its client has given up: do not append
-            if isinstance(outcome, int):
-                self._submit(topic, place, batch, outcome, answer)
+            if isinstance(outcome, ReadBatch):
+                self._submit(topic, place, outcome.batch, outcome.latest_ms, answer)
             elif isinstance(outcome, BatchError):
                 self._refuse(place, answer, outcome)
             else:
@@ -392,7 +385,7 @@ class Produce:
         try:
             if isinstance(outcome, Done):
                 self._judged(place, producer_id, answer, outcome.result)
-                if outcome.at_home:
+                if outcome.at_home and self.request.reply.connection.software.beside_success:
                     self._hint(place, answer)
             else:
                 self._not_done(topic, place, answer, outcome)
@@ -449,7 +442,15 @@ class Produce:
         if outcome.why is FailureReason.NOT_MASTER:
             self._hint(place, answer)
 
+    @property
+    def moves_after(self) -> bool:
+        """Whether its client acts on a leader that the answer names."""
+        software = self.request.reply.connection.software
+        return software.moves_after_produce(self.request.header.api_version)
+
     def _hint(self, place: PartitionPlace, answer: PartitionProduceResponse) -> None:
+        if not self.moves_after:
+            return
         answer.current_leader = other_leader(self.broker, place.group, place.uid)
         if answer.current_leader is not None:
             self.hints.append(answer.current_leader)
@@ -501,6 +502,11 @@ class _Part(Pending):
         self._since = request.request.reply.connection.refusals
         self.anywhere = request.acks == 0
         """A client without an answer never learns of another leader: forward for ever."""
+
+    def misses_move(self, moved_ns: int, now_ns: int) -> bool:
+        request = self._request
+        connection = request.request.reply.connection
+        return not request.moves_after and connection.misses_move(self._topic, moved_ns, now_ns)
 
     def overtakes(self) -> bool:
         connection = self._request.request.reply.connection

@@ -278,6 +278,12 @@ class _One(Pending):
     def overtakes(self) -> bool:
         return self._reply.connection.would_overtake(self._fast_path.name, self._index, self._since)
 
+    def misses_move(self, moved_ns: int, now_ns: int) -> bool:
+        connection, usual = self._reply.connection, self._fast_path
+        if connection.software.moves_after_produce(usual.header.api_version):
+            return False
+        return connection.misses_move(usual.name, moved_ns, now_ns)
+
     def done(self, outcome: Outcome) -> None:
         """Our bugs must not reach the caller."""
         if self.answered:

@@ -1,8 +1,11 @@
 """AlterConfigs and IncrementalAlterConfigs (KIP-339): changing the settings of existing topics.
 
 Values are checked here, as when a topic is created; the registry applies the change as one step, so
-two clients that change different settings of a topic do not undo each other. A node's own settings
-come from its configuration file, and cannot be changed over the Kafka protocol.
+two clients that change different settings of a topic do not undo each other.
+
+Settings of nodes and consumer groups cannot be changed over the Kafka protocol. What sets nothing
+is accepted, though: as in Kafka any setting may be deleted, also one that nobody knows. MirrorMaker
+and kafka-reassign-partitions do that without asking what there is.
 """
 
 from collections import Counter
@@ -15,9 +18,11 @@ import attrs
 
 from balancer.registry.commands import Command, ConfigureTopic, Done
 from balancer.registry.records import Topic
-from broker.handlers.topics.configs import ResourceType, replicas_of
+from broker.handlers.topics.broker_settings import THROTTLES
+from broker.handlers.topics.configs import ResourceType, node_problem
 from broker.handlers.topics.known_names import no_such_topic, when_known
 from broker.handlers.topics.registry_changes import DONE, Verdict, deadline_of, refused, submit
+from broker.handlers.topics.settings import group_settings, replicas_of
 from broker.registry_calls import Answer
 from broker.requests.context import Broker
 from broker.requests.guard import gather
@@ -61,6 +66,10 @@ class Operation(IntEnum):
 class _InvalidError(Exception):
     """A setting that cannot be changed in the way requested; the message says why."""
 
+    def __init__(self, text: str, error: ErrorCode = ErrorCode.INVALID_CONFIG) -> None:
+        super().__init__(text)
+        self.error = error
+
 
 @attrs.frozen
 class _Resource:
@@ -68,6 +77,8 @@ class _Resource:
 
     type: int
     name: str
+    sets: Sequence[tuple[str, str | None]]
+    """What is to have a value afterwards."""
     change: Callable[[Topic], ConfigureTopic]
 
 
@@ -76,13 +87,19 @@ def handle_replace(broker: Broker, request: Request) -> None:
     assert isinstance(message, AlterConfigsRequest)
     if refuse_more_than(RESOURCES_MAX, message.resources, broker, request):
         return
+    named = [config for one in message.resources for config in one.configs]
+    if refuse_more_than(CONFIGS_MAX, named, broker, request):
+        return
     resources = [
-        _Resource(one.resource_type, one.resource_name, partial(_replaced, one.configs))
+        _Resource(
+            one.resource_type,
+            one.resource_name,
+            [(config.name, config.value) for config in one.configs],
+            partial(_replaced, one.configs),
+        )
         for one in message.resources
     ]
-    named = [config for one in message.resources for config in one.configs]
-    if not refuse_more_than(CONFIGS_MAX, named, broker, request):
-        _alter(broker, request, resources, message.validate_only, AlterConfigsResponse)
+    _alter(broker, request, resources, message.validate_only, AlterConfigsResponse)
 
 
 def handle_incremental(broker: Broker, request: Request) -> None:
@@ -90,13 +107,23 @@ def handle_incremental(broker: Broker, request: Request) -> None:
     assert isinstance(message, IncrementalAlterConfigsRequest)
     if refuse_more_than(RESOURCES_MAX, message.resources, broker, request):
         return
+    named = [config for one in message.resources for config in one.configs]
+    if refuse_more_than(CONFIGS_MAX, named, broker, request):
+        return
     resources = [
-        _Resource(one.resource_type, one.resource_name, partial(_changed, broker, one.configs))
+        _Resource(
+            one.resource_type,
+            one.resource_name,
+            [
+                (config.name, config.value)
+                for config in one.configs
+                if config.config_operation != Operation.DELETE
+            ],
+            partial(_changed, broker, one.configs),
+        )
         for one in message.resources
     ]
-    named = [config for one in message.resources for config in one.configs]
-    if not refuse_more_than(CONFIGS_MAX, named, broker, request):
-        _alter(broker, request, resources, message.validate_only, IncrementalAlterConfigsResponse)
+    _alter(broker, request, resources, message.validate_only, IncrementalAlterConfigsResponse)
 
 
 # -- what is asked for -----------------------------------------------------------------------------
@@ -106,7 +133,7 @@ def _replaced(configs: Sequence[AlterableConfig], topic: Topic) -> ConfigureTopi
     _refuse_repeated([one.name for one in configs])
     wanted = {one.name: one.value for one in configs if one.value is not None}
     if len(wanted) < len(configs):
-        raise _InvalidError("a setting has no value")
+        raise _InvalidError("a setting has no value", ErrorCode.INVALID_REQUEST)
     return ConfigureTopic(topic.name, topic.topic_id, wanted, replace=True)
 
 
@@ -118,12 +145,13 @@ def _changed(
     removed: list[str] = []
     for one in configs:
         known = TOPIC_CONFIGS.get(one.name)
-        if known is None:
-            raise _InvalidError(f"unknown topic config {one.name[:100]!r}")
         if one.config_operation == Operation.DELETE:
-            removed.append(one.name)
+            if known is not None or one.name in topic.configs:
+                removed.append(one.name)
         elif one.value is None:
-            raise _InvalidError(f"{one.name} has no value")
+            raise _InvalidError(f"{one.name[:100]} has no value", ErrorCode.INVALID_REQUEST)
+        elif known is None:
+            raise _InvalidError(f"unknown topic config {one.name[:100]!r}")
         elif one.config_operation == Operation.SET:
             wanted[one.name] = one.value
         else:
@@ -149,7 +177,7 @@ def _list_changed(
 def _refuse_repeated(names: Sequence[str]) -> None:
     for name, times in Counter(names).items():
         if times > 1:
-            raise _InvalidError(f"{name[:100]} is given twice")
+            raise _InvalidError(f"{name[:100]} is given twice", ErrorCode.INVALID_REQUEST)
 
 
 # -- carrying it out -------------------------------------------------------------------------------
@@ -182,7 +210,7 @@ def _alter_known(
     for index, resource in enumerate(resources):
         decide = partial(_decided, resource, partial(put, index))
         twice = named[resource.type, resource.name] > 1
-        command = DUPLICATE if twice else _command(broker, resource, unsure)
+        command = DUPLICATE if twice else _decision(broker, resource, unsure)
         if isinstance(command, Verdict):
             decide(command)
         elif validate_only:
@@ -192,29 +220,65 @@ def _alter_known(
             submit(broker, request, change.make, deadline, change.judge, change.is_here, decide)
 
 
+def _decision(
+    broker: Broker, resource: _Resource, unsure: Collection[str] = ()
+) -> ConfigureTopic | Verdict:
+    """The change to propose, or the answer if there is none to propose."""
+    if resource.type == ResourceType.TOPIC:
+        return _command(broker, resource, unsure)
+    if resource.type == ResourceType.BROKER:
+        return node_problem(broker, resource.name) or _node_decision(resource)
+    if resource.type == ResourceType.GROUP:
+        as_they_are = {(one.name, one.value) for one in group_settings(broker)}
+        changed = [pair for pair in resource.sets if pair not in as_they_are]
+        return _only_nothing(
+            attrs.evolve(resource, sets=changed), "all consumer groups have the same settings"
+        )
+    if resource.type == ResourceType.BROKER_LOGGER:
+        return _only_nothing(resource, "log levels come from log.level in the configuration file")
+    if resource.type == ResourceType.CLIENT_METRICS:
+        return _only_nothing(resource, "nodes do not collect the metrics of clients")
+    return Verdict(ErrorCode.INVALID_REQUEST, f"there are no resources of type {resource.type}")
+
+
+def _node_decision(resource: _Resource) -> Verdict:
+    """Rates for throttles are accepted, because kafka-reassign-partitions sets them (ADR 57)."""
+    for name, value in resource.sets:
+        if name in THROTTLES and not (value or "").isdecimal():
+            return Verdict(ErrorCode.INVALID_CONFIG, f"{name} is a number of bytes per second")
+    others = [pair for pair in resource.sets if pair[0] not in THROTTLES]
+    return _only_nothing(
+        attrs.evolve(resource, sets=others),
+        "a node's settings come from its configuration file: change it and restart the node",
+    )
+
+
+def _only_nothing(resource: _Resource, why: str) -> Verdict:
+    """Whatever sets nothing is done already."""
+    if not resource.sets:
+        return DONE
+    name = resource.sets[0][0]
+    return Verdict(ErrorCode.INVALID_REQUEST, f"{name[:100]} cannot be set: {why}")
+
+
 def _command(
     broker: Broker, resource: _Resource, unsure: Collection[str] = ()
 ) -> ConfigureTopic | Verdict:
-    """The change to propose, or why there is none."""
-    if resource.type == ResourceType.BROKER:
-        return Verdict(
-            ErrorCode.INVALID_REQUEST,
-            "a node's settings come from its configuration file: change it and restart the node",
-        )
-    if resource.type != ResourceType.TOPIC:
-        return Verdict(ErrorCode.INVALID_REQUEST, f"there are no resources of type {resource.type}")
     topic = broker.registry.topic(resource.name)
     if topic is None:
         return no_such_topic(resource.name, unsure)
     try:
         command = resource.change(topic)
     except _InvalidError as error:
-        return Verdict(ErrorCode.INVALID_CONFIG, str(error))
+        return Verdict(error.error, str(error))
     replicas = replicas_of(broker)
     wrong = problem(list(command.configs.items()), broker.config, replicas) or relation_problem(
         command.applied_to(topic.configs), broker.config, replicas
     )
-    return command if wrong is None else Verdict(ErrorCode.INVALID_CONFIG, wrong)
+    if wrong is not None:
+        return Verdict(ErrorCode.INVALID_CONFIG, wrong)
+    changes = command.replace or command.configs or command.removed
+    return command if changes else DONE
 
 
 @attrs.define

@@ -35,6 +35,7 @@ from wire.messages.placement import (
 )
 
 PREFERRED: Final = 0
+UNCLEAN: Final = 1
 NOT_NEEDED: Final = Verdict(ErrorCode.ELECTION_NOT_NEEDED, "it has its preferred leader")
 NOT_YET: Final = Verdict(
     ErrorCode.REQUEST_TIMED_OUT,
@@ -46,11 +47,16 @@ def handle_elect(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, ElectLeadersRequest)
     asked = message.topic_partitions
+    named = [Place(one.topic, index) for one in asked or () for index in one.partitions]
+    places = list(dict.fromkeys(named))
+    if message.election_type not in (PREFERRED, UNCLEAN):
+        why = f"election type {message.election_type}: 0 is the preferred leader, 1 an unclean one"
+        refused = dict.fromkeys(places, Verdict(ErrorCode.INVALID_REQUEST, why))
+        _answer_elect(broker, request, refused, ErrorCode.INVALID_REQUEST)
+        return
     if asked is None:
         _elect_all(broker, request, message)
         return
-    named = [Place(one.topic, index) for one in asked for index in one.partitions]
-    places = list(dict.fromkeys(named))
     go_on = partial(_elect_known, broker, request, message, places)
     before_denying(broker, request, partial(has_unknown, broker, places), go_on)
 
@@ -144,11 +150,16 @@ def _elected(broker: Broker, group: GroupId | None) -> Verdict:
     return DONE if is_home(broker, group) else NOT_YET
 
 
-def _answer_elect(broker: Broker, request: Request, verdicts: Mapping[Place, Verdict]) -> None:
-    answer_aside(broker, request, len(verdicts), partial(_elect_response, verdicts))
+def _answer_elect(
+    broker: Broker,
+    request: Request,
+    verdicts: Mapping[Place, Verdict],
+    error: ErrorCode = ErrorCode.NONE,
+) -> None:
+    answer_aside(broker, request, len(verdicts), partial(_elect_response, verdicts, error))
 
 
-def _elect_response(verdicts: Mapping[Place, Verdict]) -> ElectLeadersResponse:
+def _elect_response(verdicts: Mapping[Place, Verdict], error: ErrorCode) -> ElectLeadersResponse:
     results = [
         ReplicaElectionResult(
             topic,
@@ -156,4 +167,4 @@ def _elect_response(verdicts: Mapping[Place, Verdict]) -> ElectLeadersResponse:
         )
         for topic, partitions in by_topic(verdicts).items()
     ]
-    return ElectLeadersResponse(replica_election_results=results)
+    return ElectLeadersResponse(error_code=error, replica_election_results=results)

@@ -69,6 +69,12 @@ def before_denying(
     broker.delayed_operations.until(partial(may_deny, broker), until, guarded(broker, request, act))
 
 
+def knows_a_part(broker: Broker) -> bool:
+    """Whether there certainly is more than what this node knows. A client that asks for all topics
+    is not sent away because the registry has lost its majority: it may want what still works."""
+    return not broker.registry.nodes or broker.groups.lacks_entries(REGISTRY_GROUP)
+
+
 def denied(broker: Broker, verdict: Verdict) -> Verdict:
     """The answer about an unknown topic to clients that manage topics."""
     return verdict if may_deny(broker) else NOT_KNOWN

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from broker.handlers.topics.registry_changes import Verdict
 from broker.requests.context import Broker
-from paxos.ids import GroupId
+from paxos.ids import GroupId, NodeId
 from wire.error_codes import ErrorCode
 
 UNKNOWN: Final = Verdict(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")
@@ -43,6 +43,21 @@ def by_topic(answers: Mapping[Place, Verdict]) -> dict[str, list[tuple[int, Verd
     for place, verdict in answers.items():
         topics[place.topic].append((place.number, verdict))
     return topics
+
+
+def in_order(
+    broker: Broker, group: GroupId, nodes: Iterable[NodeId], last: Iterable[NodeId] = ()
+) -> list[NodeId]:
+    """Nodes of a Paxos group as clients are told them: the ideal master first, then in the order
+    that an operator asked for, and `last` those that are to lose it."""
+    registry = broker.registry
+    ideal, asked = registry.placement.get(group), registry.orders.get(group, ())
+    place = {node: at for at, node in enumerate(asked)}
+    going = frozenset(last)
+    return sorted(
+        nodes,
+        key=lambda node: (node != ideal, node in going, place.get(node, len(asked)), node),
+    )
 
 
 def is_home(broker: Broker, group: GroupId) -> bool:

@@ -2,8 +2,12 @@
 
 A partition's replicas are those of its Paxos group: reassigning one changes the replica set of the
 group, and so moves all partitions in it. The first node named is the preferred leader: the group is
-pinned there. Naming the present nodes in another order only sets that pin. The planner leaves such
-a set alone until the group is unpinned (docs/balancer.md).
+pinned there. Naming the present nodes in another order only sets that pin, and the order in which
+clients are told the replicas: `kafka-reassign-partitions --verify` compares it. The planner leaves
+such a set alone until the group is unpinned (docs/balancer.md).
+
+Under way is what changes replicas, as in Kafka; a master that has yet to move to its ideal node is
+an election to come (ADR 57).
 
 In a cluster older than replica sets every node has every group, and only the order can be changed.
 """
@@ -23,7 +27,7 @@ from broker.handlers.topics.places import (
     every_partition,
     group_of,
     has_unknown,
-    is_home,
+    in_order,
 )
 from broker.handlers.topics.registry_changes import DONE, Verdict, deadline_of, refused, submit
 from broker.registry_calls import Answer
@@ -51,6 +55,10 @@ TRIGGER: Final = "reassignment"
 NOTHING_TO_CANCEL: Final = Verdict(
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "there is no unfinished move of this partition"
 )
+NO_WAY_BACK: Final = Verdict(
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    "it cannot return: a node that it came from has left or is leaving. Name other nodes instead",
+)
 TWICE: Final = Verdict(ErrorCode.INVALID_REQUEST, "the request names the partition twice")
 
 
@@ -60,8 +68,12 @@ class _Reassignment(NamedTuple):
     group: GroupId
     nodes: tuple[NodeId, ...] | None
     """Its replica set from now on, ascending; None: unchanged."""
-    first: NodeId | None
-    """Its preferred leader; None: left to the planner again."""
+    order: tuple[NodeId, ...]
+    """Of its replicas, the preferred leader first; empty: left to the planner again."""
+
+    @property
+    def first(self) -> NodeId | None:
+        return self.order[0] if self.order else None
 
 
 # ---- what is asked -------------------------------------------------------------------------------
@@ -101,7 +113,8 @@ def _reassign_known(
     for place in _contradictory(requested):
         answers[place] = Verdict(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "it shares its Paxos group with another partition of this request that goes elsewhere",
+            "it shares its Paxos group with another partition of this request that goes elsewhere "
+            "or is to have its replicas in another order",
         )
         del requested[place]
     order = list(dict.fromkeys(place for place, _ in named))
@@ -118,11 +131,12 @@ def _requested(broker: Broker, place: Place, replicas: list[int] | None) -> _Rea
         return _cancelled(broker, group)
     wanted = broker.registry.replica_set(group)
     if sorted(replicas) == sorted(wanted or broker.groups.members(group)):
-        return _Reassignment(group, None, NodeId(replicas[0]))
+        return _Reassignment(group, None, tuple(map(NodeId, replicas)))
     problem = _problem(broker, group, replicas, wanted)
     if problem is not None:
         return problem
-    return _Reassignment(group, tuple(sorted(map(NodeId, replicas))), NodeId(replicas[0]))
+    order = tuple(map(NodeId, replicas))
+    return _Reassignment(group, tuple(sorted(order)), order)
 
 
 def _problem(
@@ -158,13 +172,11 @@ def _problem(
 
 def _cancelled(broker: Broker, group: GroupId) -> _Reassignment | Verdict:
     """Cancel the move under way: the set as it was, and no preferred leader."""
-    registry = broker.registry
-    if set(registry.members(group)) != set(registry.replica_set(group)):
-        before = _set_before(broker, group)
-        if before is not None:
-            return _Reassignment(group, before, None)
-    pinned = group in registry.pins and not is_home(broker, group)
-    return _Reassignment(group, None, None) if pinned else NOTHING_TO_CANCEL
+    wanted = broker.registry.replica_set(group)
+    if not wanted or set(broker.groups.members(group)) == set(wanted):
+        return NOTHING_TO_CANCEL
+    before = _set_before(broker, group)
+    return NO_WAY_BACK if before is None else _Reassignment(group, before, ())
 
 
 def _set_before(broker: Broker, group: GroupId) -> tuple[NodeId, ...] | None:
@@ -180,7 +192,7 @@ def _set_before(broker: Broker, group: GroupId) -> tuple[NodeId, ...] | None:
 
 
 def _contradictory(requested: Mapping[Place, _Reassignment]) -> list[Place]:
-    """Partitions of one Paxos group that are to go to different nodes."""
+    """Partitions of one Paxos group that are to go to different nodes, or in different orders."""
     targets: dict[GroupId, set[_Reassignment]] = defaultdict(set)
     for reassignment in requested.values():
         targets[reassignment.group].add(reassignment)
@@ -229,7 +241,7 @@ def _change(
             decide(verdict)
             return
         ask(
-            PinGroup(reassignment.group, reassignment.first),
+            PinGroup(reassignment.group, reassignment.first, reassignment.order),
             partial(_is_pinned, broker, reassignment),
             decide,
         )
@@ -254,7 +266,9 @@ def _judge(answer: Answer) -> Verdict:
 
 
 def _is_pinned(broker: Broker, reassignment: _Reassignment) -> bool:
-    return broker.registry.pins.get(reassignment.group) == reassignment.first
+    registry, group = broker.registry, reassignment.group
+    same_order = registry.orders.get(group, ()) == reassignment.order
+    return registry.pins.get(group) == reassignment.first and same_order
 
 
 def _is_set(broker: Broker, reassignment: _Reassignment) -> bool:
@@ -287,7 +301,8 @@ def _merge(
 
 
 def handle_reassignments(broker: Broker, request: Request) -> None:
-    """The partitions whose Paxos group is on its way to its replica set or to its ideal master."""
+    """The partitions whose Paxos group is on its way to its replica set: all of the group, whoever
+    asked for which of them, since all of them move."""
     message = request.message
     assert isinstance(message, ListPartitionReassignmentsRequest)
     partitions: Iterable[tuple[str, int, GroupId]]
@@ -345,13 +360,12 @@ def _reassignments(
 
 def _under_way(broker: Broker, group: GroupId) -> tuple[list[int], list[int], list[int]] | None:
     """The replicas, those being added and those being removed, of each of its partitions. As in
-    Kafka, the replicas are the present and the future ones, the ideal master first."""
+    Kafka, the replicas are the present and the future ones."""
     members = broker.groups.members(group)
     wanted = broker.registry.replica_set(group) or members
     adding = [node for node in wanted if node not in members]
     removing = [node for node in members if node not in wanted]
-    if not adding and not removing and is_home(broker, group):
+    if not adding and not removing:
         return None
-    ideal = broker.registry.placement.get(group)
-    replicas = sorted({*wanted, *members}, key=lambda node: (node != ideal, node in removing, node))
+    replicas = in_order(broker, group, {*wanted, *members}, removing)
     return list(map(int, replicas)), list(map(int, adding)), list(map(int, removing))

@@ -27,9 +27,11 @@ from balancer.registry.commands import (
     TopicDeleted,
 )
 from balancer.registry.records import TOPIC_PARTITIONS_MAX, Topic
-from broker.handlers.topics.configs import replicas_of, topic_settings
+from broker.handlers.topics.assignments import PARTITIONS_MAX as ASSIGNED_MAX
+from broker.handlers.topics.assignments import of_new_partitions, of_new_topic
 from broker.handlers.topics.known_names import is_certain, no_such_topic, when_known
 from broker.handlers.topics.registry_changes import DONE, Verdict, deadline_of, refused, submit
+from broker.handlers.topics.settings import replicas_of, topic_settings
 from broker.registry_calls import Answer
 from broker.requests.context import Broker
 from broker.requests.guard import gather, guarded
@@ -69,10 +71,6 @@ RESERVED: Final = Verdict(
     ErrorCode.INVALID_TOPIC_EXCEPTION,
     f"topics whose names begin with {RESERVED_PREFIX} are made and deleted by the nodes only",
 )
-NO_ASSIGNMENT: Final = Verdict(
-    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-    "replicas cannot be assigned by hand: the cluster places its Paxos groups itself",
-)
 
 
 # -- CreateTopics ----------------------------------------------------------------------------------
@@ -85,6 +83,9 @@ def handle_create(broker: Broker, request: Request) -> None:
         return
     most = max((one.configs for one in message.topics), key=len, default=[])
     if refuse_more_than(CONFIGS_PER_TOPIC_MAX, most, broker, request):
+        return
+    assigned = sum(len(one.assignments) for one in message.topics)
+    if refuse_more_than(ASSIGNED_MAX, range(assigned), broker, request):
         return
     named = Counter(topic.name for topic in message.topics)
     deadline = deadline_of(broker, message.timeout_ms)
@@ -129,7 +130,9 @@ def _create_problem(
     if certain:
         return Verdict(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists")
     if topic.assignments:
-        return NO_ASSIGNMENT
+        groups = of_new_topic(broker, topic)
+        if isinstance(groups, Verdict):
+            return groups
     partitions, factor = topic.num_partitions, topic.replication_factor
     if partitions != DEFAULT and not 0 < partitions <= TOPIC_PARTITIONS_MAX:
         return Verdict(
@@ -153,12 +156,16 @@ def _create_command(broker: Broker, topic: CreatableTopic) -> CreateTopic:
     """Whatever factor is requested, partitions get the replicas of their Paxos group: never
     fewer."""
     asked = topic.num_partitions
+    groups = of_new_topic(broker, topic)
+    assert not isinstance(groups, Verdict)
+    default = len(groups) or broker.config.default_partitions
     return CreateTopic(
         topic.name,
         broker.new_topic_id(),
-        broker.config.default_partitions if asked == DEFAULT else asked,
+        default if asked == DEFAULT else asked,
         replicas_of(broker),
         {one.name: one.value for one in topic.configs if one.value is not None},
+        groups,
     )
 
 
@@ -319,6 +326,9 @@ def handle_create_partitions(broker: Broker, request: Request) -> None:
     assert isinstance(message, CreatePartitionsRequest)
     if refuse_more_than(TOPICS_PER_REQUEST_MAX, message.topics, broker, request):
         return
+    assigned = sum(len(one.assignments or ()) for one in message.topics)
+    if refuse_more_than(ASSIGNED_MAX, range(assigned), broker, request):
+        return
     deadline = deadline_of(broker, message.timeout_ms)
     names = [topic.name for topic in message.topics]
     go_on = partial(_grow_known, broker, request, message, deadline)
@@ -347,7 +357,12 @@ def _grow_known(
 
 
 def _grow_command(broker: Broker, asked: CreatePartitionsTopic) -> Command | Verdict:
-    return _grow_problem(broker, asked) or CreatePartitions(asked.name, asked.count)
+    wrong = _grow_problem(broker, asked)
+    if wrong is not None:
+        return wrong
+    groups = of_new_partitions(broker, asked, _partitions(broker, asked.name))
+    assert not isinstance(groups, Verdict)
+    return CreatePartitions(asked.name, asked.count, groups)
 
 
 def _grow_problem(
@@ -356,15 +371,22 @@ def _grow_problem(
     topic = broker.registry.topic(asked.name)
     if topic is None:
         return no_such_topic(asked.name, unsure)
-    if asked.assignments:
-        return NO_ASSIGNMENT
     there = len(topic.partitions)
-    if not there < asked.count <= TOPIC_PARTITIONS_MAX:
+    if asked.count <= there:
+        text = (
+            f"Topic already has {there} partition(s)"
+            if asked.count == there
+            else f"The topic {topic.name} currently has {there} partition(s); "
+            f"{asked.count} would not be an increase"
+        )
+        return Verdict(ErrorCode.INVALID_PARTITIONS, text)
+    if asked.count > TOPIC_PARTITIONS_MAX:
         return Verdict(
             ErrorCode.INVALID_PARTITIONS,
-            f"{asked.count} is not between {there + 1} and {TOPIC_PARTITIONS_MAX}",
+            f"{asked.count} partitions, a topic has at most {TOPIC_PARTITIONS_MAX}",
         )
-    return None
+    groups = of_new_partitions(broker, asked, there)
+    return groups if isinstance(groups, Verdict) else None
 
 
 def _judge_grown(broker: Broker, asked: CreatePartitionsTopic, answer: Answer) -> Verdict:

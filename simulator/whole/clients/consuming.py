@@ -48,7 +48,12 @@ class FamilyConsumer(KafkaClient):
         self.world, self.name = world, f"{family} consumer {address}"
         self.family = FAMILIES[family]
         self._calls = StreamCalls(
-            world.loop, world.lan, world.trace, address, keeps=self.family.keeps
+            world.loop,
+            world.lan,
+            world.trace,
+            address,
+            keeps=self.family.keeps,
+            software=self.family.software,
         )
         count = min(len(world.addresses), BOOTSTRAP_MAX)
         bootstrap = self._chance.sample(world.addresses, count)

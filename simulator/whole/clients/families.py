@@ -38,8 +38,10 @@ _COMMON: Final = frozenset(
 
 @attrs.frozen(kw_only=True)
 class Family:
+    software: str = ""
+    """What it calls itself in ApiVersions, where it does so."""
     produce_version: int = 10
-    fetch_version: int = 12
+    fetch_version: int = 16
     list_version: int = 7
     """Of ListOffsets, by which it finds where a log begins."""
     metadata_version: int = 13
@@ -82,7 +84,9 @@ class Family:
     """Whether a consumer asks for a fetch session (KIP-227)."""
 
 
-_LIBRDKAFKA: Final = Family(in_flight_max=1_000_000, back_off_ns=(100 * MS, 1_000 * MS))
+_LIBRDKAFKA: Final = Family(
+    software="librdkafka", in_flight_max=1_000_000, back_off_ns=(100 * MS, 1_000 * MS)
+)
 _LIBRDKAFKA_OLD: Final = attrs.evolve(
     _LIBRDKAFKA,
     produce_version=7,
@@ -93,7 +97,7 @@ _LIBRDKAFKA_OLD: Final = attrs.evolve(
     rebootstraps=False,
 )
 _JAVA: Final = Family(
-    fetch_version=16,
+    software="apache-kafka-java",
     list_version=10,
     in_flight_max=5,
     many_partitions=True,

@@ -50,7 +50,12 @@ class FamilyProducer(KafkaClient):
         self.world, self.name = world, f"{family} {address}"
         self.family = OF_HUNTS[family]
         self._calls = StreamCalls(
-            world.loop, world.lan, world.trace, address, keeps=self.family.keeps
+            world.loop,
+            world.lan,
+            world.trace,
+            address,
+            keeps=self.family.keeps,
+            software=self.family.software,
         )
         self._calls.ended = self._connection_ended
         count = min(len(world.addresses), BOOTSTRAP_MAX)

@@ -27,7 +27,8 @@ from benchmarks.suites.bench import MIB, QUICK, Bench, Benchmark, CatchupScale
 from benchmarks.suites.runs import Run
 from benchmarks.suites.suite import BENCHMARKS
 from benchmarks.target import Target, fresh_cluster, given_brokers
-from cluster.launcher import Launcher, node_environment
+from cluster import programs
+from cluster.launcher import Launcher
 from cluster.workload import WorkloadError, stored
 from tests.benchmarks.load.test_samples import rows_of
 from tests.benchmarks.machines.machines_here import skip_without_machines
@@ -239,7 +240,7 @@ def loads_of_placements(folder: Path, *words: str) -> tuple[Any, Any, str]:
     command += ["--pairs", "1", "--sizes", "10000", "--seconds", "2", "--groups", "3", *words]
     for setting in SOON_EVEN:
         command += ["--set", setting]
-    environ = node_environment(os.environ)
+    environ = programs.environment(os.environ)
     done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = (folder / "kept").glob("*.ratios.json")

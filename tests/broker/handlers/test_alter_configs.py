@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.handlers.topics.broker_settings import broker_settings
 from broker.handlers.topics.registry_changes import EVERYWHERE_NS
 from broker.proposals.intake import FailureReason, NotDone
 from paxos.ids import MS, REGISTRY_GROUP, NodeId
@@ -224,9 +225,8 @@ def test_validating_changes_nothing() -> None:
     "wanted",
     [
         ("no.such.setting", SET, "1"),
-        ("no.such.setting", DELETE, None),
+        ("no.such.setting", APPEND, "1"),
         ("retention.ms", SET, "soon"),
-        ("retention.ms", SET, None),
         ("retention.ms", APPEND, "1"),
         ("retention.ms", 9, "1"),
         ("cleanup.policy", APPEND, "shrink"),
@@ -246,10 +246,112 @@ def test_what_cannot_be_kept_is_refused(wanted: tuple[str, int, str | None]) -> 
 
 
 def test_a_setting_named_twice_or_without_a_value_is_refused() -> None:
+    """As in Kafka, whose error for that is about the request."""
     world = world_with()
     twice = (("retention.ms", "1"), ("retention.ms", "2"))
-    assert replace(world, *twice) == ErrorCode.INVALID_CONFIG
-    assert replace(world, ("retention.ms", None)) == ErrorCode.INVALID_CONFIG
+    assert replace(world, *twice) == ErrorCode.INVALID_REQUEST
+    assert replace(world, ("retention.ms", None)) == ErrorCode.INVALID_REQUEST
+    assert change(world, ("retention.ms", SET, None)) == ErrorCode.INVALID_REQUEST
+    again = (("retention.ms", SET, "1"), ("retention.ms", DELETE, None))
+    assert change(world, *again) == ErrorCode.INVALID_REQUEST
+
+
+def test_any_setting_may_be_deleted() -> None:
+    """MirrorMaker deletes `remote.log.delete.on.disable`, and what it does not know, together with
+    what it sets; kafka-reassign-partitions deletes throttles of all nodes."""
+    world = world_with(retention_ms="1", flush_ms="7")
+    slot = world[1].registry.applied
+    assert change(world, ("no.such.setting", DELETE, None)) == ErrorCode.NONE
+    assert world[1].registry.applied == slot
+    assert change(world, ("remote.log.delete.on.disable", DELETE, None)) == ErrorCode.NONE
+    assert world[1].registry.applied > slot  # a known one goes through the log
+    wanted = (
+        ("no.such.setting", DELETE, None),
+        ("flush.ms", DELETE, "9"),
+        ("retention.bytes", SET, "8"),
+    )
+    assert change(world, *wanted) == ErrorCode.NONE
+    assert settings_of(world, 3) == {"retention.bytes": "8", "retention.ms": "1"}
+
+
+def test_a_refused_resource_does_not_fail_the_others() -> None:
+    world = world_with()
+    for name in ("u", "v"):
+        world.ask(1, CreateTopicsRequest([CreatableTopic(name, 1, 3)]), 7)
+    named = {
+        "t": [IncrementalAlterableConfig("retention.ms", SET, "1")],
+        "u": [IncrementalAlterableConfig("no.such.setting", SET, "1")],
+        "v": [IncrementalAlterableConfig("retention.ms", SET, "2")],
+    }
+    resources = [IncrementalAlterConfigsResource(TOPIC, *one) for one in named.items()]
+    answers = world.ask(2, IncrementalAlterConfigsRequest(resources), 1).responses
+    assert [one.error_code for one in answers] == [0, ErrorCode.INVALID_CONFIG, 0]
+    assert settings_of(world) == {"retention.ms": "1"}
+
+
+THROTTLES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "sets"),
+    [
+        (BROKER, "1", ("num.partitions", "9")),
+        (BROKER, "", ("num.io.threads", "9")),
+        (GROUP, "g", ("consumer.session.timeout.ms", "9")),
+        (16, "m", ("metrics", "*")),
+        (8, "1", ("root", "DEBUG")),
+    ],
+)
+def test_what_is_not_a_topic_has_no_settings_to_set_but_any_to_delete(
+    kind: int, name: str, sets: tuple[str, str]
+) -> None:
+    world = world_with()
+
+    def verdict(*named: tuple[str, int, str | None]) -> tuple[int, str | None]:
+        configs = [IncrementalAlterableConfig(*one) for one in named]
+        resource = IncrementalAlterConfigsResource(kind, name, configs)
+        [answer] = world.ask(1, IncrementalAlterConfigsRequest([resource]), 1).responses
+        return answer.error_code, answer.error_message
+
+    deletes = [(one, DELETE, None) for one in THROTTLES]
+    assert verdict(*deletes) == (ErrorCode.NONE, None)
+    for operation in (SET, APPEND, SUBTRACT):
+        error, text = verdict(*deletes, (sets[0], operation, sets[1]))
+        assert error == ErrorCode.INVALID_REQUEST
+        assert text is not None
+        assert text.startswith(f"{sets[0]} cannot be set: ")
+
+
+def test_a_consumer_group_may_be_given_the_settings_it_has() -> None:
+    world = world_with()
+    for value, error in (("45000", ErrorCode.NONE), ("45001", ErrorCode.INVALID_REQUEST)):
+        named = [IncrementalAlterableConfig("consumer.session.timeout.ms", SET, value)]
+        resource = IncrementalAlterConfigsResource(GROUP, "g", named)
+        [answer] = world.ask(1, IncrementalAlterConfigsRequest([resource]), 1).responses
+        assert answer.error_code == error
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("leader.replication.throttled.rate", "1000000", ErrorCode.NONE),
+        ("follower.replication.throttled.rate", "1000000", ErrorCode.NONE),
+        ("replica.alter.log.dirs.io.max.bytes.per.second", "1", ErrorCode.NONE),
+        ("leader.replication.throttled.rate", "fast", ErrorCode.INVALID_CONFIG),
+        ("num.io.threads", "9", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_throttles_of_nodes_are_accepted_and_change_nothing(
+    name: str, value: str, error: ErrorCode
+) -> None:
+    """kafka-reassign-partitions --throttle sets them, and every --verify deletes them."""
+    world = world_with()
+    named = [IncrementalAlterableConfig(name, SET, value)]
+    resource = IncrementalAlterConfigsResource(BROKER, "1", named)
+    [answer] = world.ask(1, IncrementalAlterConfigsRequest([resource]), 1).responses
+    assert answer.error_code == error
+    rate = {one.name: one.value for one in broker_settings(world[1].broker)}
+    assert rate["leader.replication.throttled.rate"] == str(2**63 - 1)
 
 
 def test_each_resource_has_its_own_verdict() -> None:
@@ -259,6 +361,7 @@ def test_each_resource_has_its_own_verdict() -> None:
         AlterConfigsResource(TOPIC, "none", []),
         AlterConfigsResource(BROKER, "1", [AlterableConfig("num.partitions", "9")]),
         AlterConfigsResource(GROUP, "g", []),
+        AlterConfigsResource(99, "2", []),
         AlterConfigsResource(BROKER, "2", []),
         AlterConfigsResource(BROKER, "2", []),
     ]
@@ -267,12 +370,13 @@ def test_each_resource_has_its_own_verdict() -> None:
         (TOPIC, "t", ErrorCode.NONE),
         (TOPIC, "none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (BROKER, "1", ErrorCode.INVALID_REQUEST),
-        (GROUP, "g", ErrorCode.INVALID_REQUEST),
+        (GROUP, "g", ErrorCode.NONE),
+        (99, "2", ErrorCode.INVALID_REQUEST),
         (BROKER, "2", ErrorCode.INVALID_REQUEST),
         (BROKER, "2", ErrorCode.INVALID_REQUEST),
     ]
     assert "configuration file" in answers[2].error_message
-    assert "twice" in answers[4].error_message
+    assert "twice" in answers[5].error_message
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_a_client_from_the_future_is_told_what_it_may_ask() -> None:
     [
         ("0000 0002 00000007 ffff", "version 2"),
         ("0003 0063 00000007 ffff", "version 99"),
-        ("0018 0000 00000007 ffff", "api key 24"),
+        ("001b 0000 00000007 ffff", "api key 27"),
         ("0003 000c 00000007", "cut short"),
         ("", "cut short"),
     ],

@@ -105,3 +105,14 @@ def test_nobody_is_elected_uncleanly(world: World) -> None:
     assert elected(elect(world, [0], kind=1)) == {0: ErrorCode.ELECTION_NOT_NEEDED}
     del world.cluster.masters[GroupId(1)]
     assert elected(elect(world, [0], kind=1)) == {0: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+
+
+@pytest.mark.parametrize("kind", [-1, 2, 9])
+@pytest.mark.parametrize("partitions", [[0, 1], None])
+def test_an_election_of_no_kind_is_refused(
+    world: World, kind: int, partitions: list[int] | None
+) -> None:
+    """As in Kafka, and before anything waits: it is not taken for one of the preferred leader."""
+    asked = elect(world, partitions, kind=kind)
+    assert asked.response.error_code == ErrorCode.INVALID_REQUEST
+    assert elected(asked) == dict.fromkeys(partitions or (), ErrorCode.INVALID_REQUEST)

@@ -153,6 +153,13 @@ def test_an_epoch_that_appended_nothing_ends_with_the_one_before() -> None:
     assert (unknown.error_code, unknown.leader_epoch, unknown.end_offset) == (0, -1, -1)
 
 
+def test_who_names_no_epoch_is_told_of_none() -> None:
+    """As in Kafka: -1 is not an epoch before all others."""
+    world, _ = led_by_three()
+    answer = world.end_of_epoch(3, 0, -1)
+    assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, -1, -1)
+
+
 def test_who_has_read_anything_is_never_told_that_it_is_gone() -> None:
     """This also holds after DeleteRecords, and for a topic that was deleted and made again."""
     world, reigns = led_by_three()

@@ -14,6 +14,7 @@ from broker.handlers.records.list_offsets import (
     LATEST_TIERED,
     MAX_TIMESTAMP,
     SEARCH_MS_MAX,
+    TO_BE_TIERED,
 )
 from tests.broker.batches import START_MS, batch, timed
 from tests.broker.data_world import TOPIC, TOPIC_ID, DataWorld
@@ -306,7 +307,7 @@ def test_unknown_partitions_and_timestamps_are_refused(world: DataWorld) -> None
         (MAX_TIMESTAMP, 6),
         (EARLIEST_LOCAL, 7),
         (LATEST_TIERED, 8),
-        (-6, 10),
+        (TO_BE_TIERED, 10),
     ]:
         code = world.list_offsets(1, 0, timestamp, version=version).error_code
         assert code == ErrorCode.UNSUPPORTED_VERSION
@@ -317,6 +318,9 @@ def test_nothing_is_kept_elsewhere(world: DataWorld) -> None:
     """It answers like a broker without tiered storage."""
     world[1].machines[world.group(0)].partition(world.uid(0)).start_at(4)
     assert world.list_offsets(1, 0, EARLIEST_LOCAL, version=8).offset == 4
+    for what, version in ((LATEST_TIERED, 9), (TO_BE_TIERED, 11)):
+        answer = world.list_offsets(1, 0, what, version=version)
+        assert (answer.error_code, answer.offset, answer.leader_epoch) == (0, -1, -1)
     answer = world.list_offsets(1, 0, LATEST_TIERED, version=9)
     assert (answer.error_code, answer.offset, answer.timestamp) == (ErrorCode.NONE, -1, -1)
     assert answer.leader_epoch == -1

@@ -5,7 +5,7 @@ import pytest
 
 from balancer.registry.commands import FoundCluster
 from balancer.registry.records import Cluster
-from broker.handlers.topics.configs import replicas_of
+from broker.handlers.topics.settings import replicas_of
 from paxos.ids import NodeId
 from tests.broker.world import World
 from wire.error_codes import ErrorCode
@@ -81,7 +81,7 @@ def test_defaults_of_partitions_and_replicas() -> None:
         (CreatableTopic("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
         (CreatableTopic("t", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR),
         (
-            CreatableTopic("t", -1, -1, [CreatableReplicaAssignment(0, [1])]),
+            CreatableTopic("t", -1, -1, [CreatableReplicaAssignment(0, [4])]),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         ),
         *(
@@ -103,7 +103,7 @@ def test_defaults_of_partitions_and_replicas() -> None:
                 (("retention.ms", "soon"), ErrorCode.INVALID_CONFIG),
                 (("retention.ms", None), ErrorCode.INVALID_CONFIG),
                 (("retention.ms", "-1"), ErrorCode.NONE),
-                (("min.insync.replicas", "3"), ErrorCode.INVALID_CONFIG),
+                (("min.insync.replicas", "0"), ErrorCode.INVALID_CONFIG),
                 (("min.insync.replicas", "2"), ErrorCode.NONE),
                 (("message.timestamp.type", "Whenever"), ErrorCode.INVALID_CONFIG),
                 (("max.message.bytes", str(1 << 30)), ErrorCode.INVALID_CONFIG),
@@ -222,7 +222,7 @@ def test_partitions_are_added_never_taken_away() -> None:
         (CreatePartitionsTopic("t", 4), ErrorCode.INVALID_PARTITIONS),
         (CreatePartitionsTopic("t", 3), ErrorCode.INVALID_PARTITIONS),
         (
-            CreatePartitionsTopic("t", 5, [CreatePartitionsAssignment([1])]),
+            CreatePartitionsTopic("t", 5, [CreatePartitionsAssignment([9])]),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         ),
     ]:

@@ -34,7 +34,10 @@ from wire.messages import (
     placement,
     produce,
     producer_ids,
+    sasl,
+    security,
     topics,
+    transactions,
 )
 
 MUTANTS = 40
@@ -96,9 +99,6 @@ def sensible(api: Api) -> Request:
         ApiKey.DESCRIBE_GROUPS: group_admin.DescribeGroupsRequest(["g"]),
         ApiKey.LIST_GROUPS: group_admin.ListGroupsRequest(),
         ApiKey.API_VERSIONS: api_versions.ApiVersionsRequest("client", "1"),
-        ApiKey.CREATE_TOPICS: topics.CreateTopicsRequest(
-            [topics.CreatableTopic("n", 1, 1, configs=[topics.CreatableTopicConfig("a", "b")])]
-        ),
         ApiKey.DELETE_TOPICS: topics.DeleteTopicsRequest(["n"], [topics.DeleteTopicState("n")]),
         ApiKey.INIT_PRODUCER_ID: producer_ids.InitProducerIdRequest(None, 0, 5, 1),
         ApiKey.DESCRIBE_CONFIGS: configs.DescribeConfigsRequest(
@@ -108,11 +108,67 @@ def sensible(api: Api) -> Request:
             [topics.CreatePartitionsTopic("t", 5)], 1_000
         ),
     } | _administration()
-    return made[api.key]
+    return made.get(api.key) or _absent()[api.key]
+
+
+def _absent() -> dict[ApiKey, Request]:
+    """Of what is not there: every array has an item."""
+    txn = transactions.AddPartitionsToTxnTopic("t", [0])
+    entity = [security.QuotaEntity("user", "u")]
+    change = security.AlterQuotaEntry(entity, [security.QuotaChange("k", 1.0)])
+    principal = security.TokenPrincipal("User", "u")
+    moved = logs.AlterReplicaLogDir("/d", [logs.AlterReplicaLogDirTopic("t", [0])])
+    commit = transactions.TxnOffsetCommitRequestPartition(0, 1)
+    return {
+        ApiKey.SASL_HANDSHAKE: sasl.SaslHandshakeRequest("PLAIN"),
+        ApiKey.SASL_AUTHENTICATE: sasl.SaslAuthenticateRequest(b"x"),
+        ApiKey.ADD_PARTITIONS_TO_TXN: transactions.AddPartitionsToTxnRequest(
+            [transactions.AddPartitionsToTxnTransaction("i", 1, 0, False, [txn])], "i", 1, 0, [txn]
+        ),
+        ApiKey.ADD_OFFSETS_TO_TXN: transactions.AddOffsetsToTxnRequest("i", 1, 0, "g"),
+        ApiKey.END_TXN: transactions.EndTxnRequest("i", 1, 0, True),
+        ApiKey.TXN_OFFSET_COMMIT: transactions.TxnOffsetCommitRequest(
+            "i", "g", 1, 0, topics=[transactions.TxnOffsetCommitRequestTopic("t", [commit])]
+        ),
+        ApiKey.DESCRIBE_ACLS: security.DescribeAclsRequest(1),
+        ApiKey.CREATE_ACLS: security.CreateAclsRequest([security.AclCreation(2, "t")]),
+        ApiKey.DELETE_ACLS: security.DeleteAclsRequest([security.DeleteAclsFilter(2, "t")]),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: logs.AlterReplicaLogDirsRequest([moved]),
+        ApiKey.CREATE_DELEGATION_TOKEN: security.CreateDelegationTokenRequest(
+            renewers=[principal], max_lifetime_ms=1
+        ),
+        ApiKey.RENEW_DELEGATION_TOKEN: security.RenewDelegationTokenRequest(b"h", 1),
+        ApiKey.EXPIRE_DELEGATION_TOKEN: security.ExpireDelegationTokenRequest(b"h", 1),
+        ApiKey.DESCRIBE_DELEGATION_TOKEN: security.DescribeDelegationTokenRequest([principal]),
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: security.DescribeClientQuotasRequest(
+            [security.QuotaFilter("user", 0, "u")]
+        ),
+        ApiKey.ALTER_CLIENT_QUOTAS: security.AlterClientQuotasRequest([change]),
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: security.DescribeUserScramCredentialsRequest(
+            [security.ScramUserName("u")]
+        ),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: security.AlterUserScramCredentialsRequest(
+            [security.ScramCredentialDeletion("u", 1)], [security.ScramCredentialUpsertion("v", 1)]
+        ),
+        ApiKey.UNREGISTER_BROKER: metadata.UnregisterBrokerRequest(9),
+        ApiKey.DESCRIBE_TRANSACTIONS: transactions.DescribeTransactionsRequest(["i"]),
+        ApiKey.LIST_TRANSACTIONS: transactions.ListTransactionsRequest(["Ongoing"], [1]),
+    }
 
 
 def _administration() -> dict[ApiKey, Request]:
     return {
+        ApiKey.CREATE_TOPICS: topics.CreateTopicsRequest(
+            [
+                topics.CreatableTopic(
+                    "n",
+                    -1,
+                    -1,
+                    [topics.CreatableReplicaAssignment(0, [1, 2, 3])],
+                    [topics.CreatableTopicConfig("flush.ms", "1")],
+                )
+            ]
+        ),
         ApiKey.DELETE_RECORDS: logs.DeleteRecordsRequest(
             [logs.DeleteRecordsTopic("t", [logs.DeleteRecordsPartition(0, -1)])], 1_000
         ),
@@ -156,6 +212,16 @@ def _administration() -> dict[ApiKey, Request]:
         ApiKey.LIST_PARTITION_REASSIGNMENTS: placement.ListPartitionReassignmentsRequest(),
         ApiKey.DELETE_GROUPS: group_admin.DeleteGroupsRequest(["g"]),
         ApiKey.DESCRIBE_CLUSTER: metadata.DescribeClusterRequest(),
+        ApiKey.DESCRIBE_QUORUM: metadata.DescribeQuorumRequest(
+            [metadata.QuorumTopic("__cluster_metadata", [metadata.QuorumPartition(0)])]
+        ),
+        ApiKey.DESCRIBE_PRODUCERS: producer_ids.DescribeProducersRequest(
+            [producer_ids.DescribeProducersTopic("t", [0, 1])]
+        ),
+        ApiKey.LIST_CONFIG_RESOURCES: configs.ListConfigResourcesRequest([2]),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: metadata.DescribeTopicPartitionsRequest(
+            [metadata.PartitionsOfTopic("t")], 2, metadata.PartitionCursor("t", 0)
+        ),
     }
 
 

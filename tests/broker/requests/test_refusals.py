@@ -84,7 +84,7 @@ def errors_in(message: Any, version: int) -> Iterator[int]:
         value = getattr(message, field.name)
         if not field.spec.versions.has(version):
             continue
-        if field.name == "error_code":
+        if field.name in ("error_code", "partition_error_code"):
             yield value
         elif isinstance(value, list):
             for one in value:

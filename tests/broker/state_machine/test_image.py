@@ -49,7 +49,7 @@ from tests.broker.fakes import FakeCold
 from wire.records.write_tokens import FIRST_ID, Position
 
 GOLDEN = Path(__file__).parent / "golden"
-WRITTEN = "chunks-v4.txt"
+WRITTEN = "chunks-v5.txt"
 UIDS = range(1, 5)
 
 
@@ -325,7 +325,13 @@ def test_these_bytes_are_what_we_write() -> None:
 
 @pytest.mark.parametrize(
     ("file", "writers"),
-    [("chunks-v1.txt", False), ("chunks-v2.txt", True), ("chunks-v3.txt", True), (WRITTEN, True)],
+    [
+        ("chunks-v1.txt", False),
+        ("chunks-v2.txt", True),
+        ("chunks-v3.txt", True),
+        ("chunks-v4.txt", True),
+        (WRITTEN, True),
+    ],
 )
 def test_the_bytes_of_all_versions_stay_readable(file: str, writers: bool) -> None:
     one = busy(writers=writers)

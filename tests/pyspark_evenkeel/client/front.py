@@ -18,7 +18,7 @@ from evenkeel.lifetime import background
 from tests.pyspark_evenkeel.client.scram_server import Login, RefusedLoginError
 from tests.spark.bus import WAIT_S, Bus
 from wire.apis import (
-    CLIENT_APIS,
+    APIS,
     ApiKey,
     RequestHeader,
     decode_response,
@@ -26,7 +26,6 @@ from wire.apis import (
 )
 from wire.codec.compiler import decoder, encoder
 from wire.error_codes import ErrorCode
-from wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from wire.messages.metadata import MetadataResponse
 from wire.messages.sasl import (
     SaslAuthenticateRequest,
@@ -35,6 +34,7 @@ from wire.messages.sasl import (
     SaslHandshakeResponse,
 )
 
+SASL_KEYS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 
 
@@ -80,8 +80,8 @@ class _Visit:
         while True:
             frame = await _frame(self.stream)
             key, version, correlation_id, name = struct.unpack_from(">hhih", frame)
-            if key in CLIENT_APIS:
-                at = 10 + max(0, name) + CLIENT_APIS[key].flexible(version)
+            if key in SASL_KEYS:
+                at = 10 + max(0, name) + APIS[key].flexible(version)
                 answer = self._sasl(key, version, correlation_id, memoryview(frame), at)
             else:
                 if not self._may_ask(key):
@@ -95,21 +95,19 @@ class _Visit:
         return not self.front.users or known or key == ApiKey.API_VERSIONS
 
     def _changed(self, key: int, version: int, frame: bytes) -> bytes:
-        if key not in (ApiKey.METADATA, ApiKey.API_VERSIONS):
+        if key != ApiKey.METADATA:
             return frame
         answer = decode_response(key, version, memoryview(frame))
         if isinstance(answer, MetadataResponse):
             for broker in answer.brokers:
                 broker.host, broker.port = self.front.places[broker.node_id]
-        elif isinstance(answer, ApiVersionsResponse) and self.front.users:
-            answer.api_keys += [ApiVersion(17, 0, 1), ApiVersion(36, 0, 2)]
         header = RequestHeader(key, version, struct.unpack_from(">i", frame)[0], None, 0)
         return b"".join(encode_response(header, answer))[4:]
 
     def _sasl(
         self, key: int, version: int, correlation_id: int, frame: memoryview, at: int
     ) -> bytes:
-        api = CLIENT_APIS[key]
+        api = APIS[key]
         request = decoder(api.request, version, api.flexible(version))(frame, at)
         answer: SaslHandshakeResponse | SaslAuthenticateResponse
         if isinstance(request, SaslHandshakeRequest):

@@ -4,15 +4,18 @@ Time is simulated; the stealing and the planning loops are the production ones. 
 until the masters are where they should be.
 """
 
+import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import attrs
 import pytest
+import trio
 from trio.testing import MockClock
 
-from balancer.planner.planner import solve
-from balancer.planner.problem import Evenness
+from balancer.planner.planner import Plan, solve
+from balancer.planner.problem import Evenness, Problem
 from balancer.problem_json import from_json
 from balancer.registry.commands import (
     AddNode,
@@ -26,6 +29,7 @@ from balancer.registry.records import Address
 from cli import balance_view
 from paxos.ids import GroupId, Incarnation, NodeId, Slot
 from paxos.messages import StealRequest
+from runtime.admin import balancer as admin
 from tests.balancer.literals import register
 from tests.runtime.http.test_http import Operator
 from tests.runtime.offices import GROUPS, Cluster, everything_on
@@ -111,6 +115,36 @@ async def test_a_dry_run_explains_and_changes_nothing(cluster: Cluster, operator
     assert operator.placement().keys() == before.keys()
     assert operator.cluster[1].registry.policy.automatic
     assert operator.cluster[1].registry.plans[-1].trigger == "operator"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [("/admin/plan", {"dry_run": False}), ("/admin/placement", {"even": True})]
+)
+async def test_a_helper_thread_plans_and_an_outdated_plan_is_not_adopted(
+    cluster: Cluster,
+    operator: Operator,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    body: dict[str, object],
+) -> None:
+    """With hundreds of groups a plan takes longer than anything may hold the event loop."""
+    cluster.set_placement(everything_on(1))
+    loop, threads = threading.get_ident(), []
+
+    def slow(problem: Problem) -> Plan:
+        threads.append(threading.get_ident())
+        if len(threads) == 1:  # meanwhile another operator decides
+            trio.from_thread.run_sync(cluster.set_placement, everything_on(2))
+        return solve(problem)
+
+    monkeypatch.setattr(admin, "solve", slow)
+    refused = await operator.post(path, body)
+    assert refused.status == 409, refused.body
+    assert operator.placement() == everything_on(2)
+    await done(operator, path, body)
+    assert len(threads) == 2
+    assert loop not in threads
+    cluster.until(lambda: is_even(cluster))
 
 
 async def test_what_if_a_node_died(operator: Operator) -> None:
@@ -276,8 +310,16 @@ async def test_what_makes_no_sense_is_refused(
     assert why in await operator.refused(path, body)
 
 
+async def at_once(work: Callable[[], object], *, limiter: object) -> object:
+    """Instead of a thread, which takes real time, while a clock that jumps goes on."""
+    return work()
+
+
 async def test_a_group_that_is_not_everywhere_is_shown_and_no_master_goes_where_it_is_not(
-    cluster: Cluster, operator: Operator, autojump_clock: MockClock
+    cluster: Cluster,
+    operator: Operator,
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By its log, group 3 has left node 3; both planner and operator respect that."""
     office, founders = cluster[1], (NodeId(1), NodeId(2), NodeId(3))
@@ -299,6 +341,7 @@ async def test_a_group_that_is_not_everywhere_is_shown_and_no_master_goes_where_
     shown = balance_view.show(answer)
     assert "1 2 by hand" in shown
     assert "group 3: 1 2 3 to 1 2" in balance_view.history(answer)
+    monkeypatch.setattr(trio.to_thread, "run_sync", at_once)
     planned = await done(operator, "/admin/plan", {"dry_run": False})
     assert planned["replicas"]["moves"] == []
     assert balance_view.plan(planned, (), explain=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from balancer.registry.registry import Registry
-from broker.groups.progress_requests import ProgressRequests
+from broker.groups.progress_requests import Collected, ProgressRequests
 from paxos.ids import MS, REGISTRY_GROUP, Epoch, GroupId, NodeId, Now
 from paxos.messages import StealAbort, StealRequest
 from runtime.balancing.balancing_loop import BalancingLoop
@@ -275,6 +275,26 @@ def test_mastership_lost_while_collecting_ends_in_a_refusal(room: Room) -> None:
     room.look()
     assert not room.hooks.handovers.busy
     assert room.hooks.handovers.finished == []
+
+
+def test_a_group_that_is_dropped_while_collecting_is_handed_to_nobody(room: Room) -> None:
+    """Consumers may report for longer than a node keeps a group that it should not have."""
+    room.consumer()
+    room.steal()
+    room.net.cut(1, 2)
+    room.net.cut(1, 3)
+    room.net.until(lambda: not room.master.acting())
+    room.master.engine.remove_group(GROUP)
+    room.hooks.handovers.dropped(GROUP)
+    room.hooks.handovers.dropped(GROUP)  # nothing is open
+    assert not room.hooks.handovers.busy
+    room.advance(WAIT_MS + TICK_MS)
+    assert room.hooks.handovers.finished == []
+    collected: list[Collected] = []
+    room.consumer()
+    room.hooks.progress.collect(GROUP, 20, collected.append)  # it has the group again
+    room.advance(40)
+    assert [one.reported for one in collected] == [0]
 
 
 def test_the_first_record_in_and_out_of_a_stolen_group_are_timed(room: Room) -> None:

@@ -159,6 +159,17 @@ def test_what_is_no_command_is_not_proposed(data: bytes) -> None:
     assert len(master.recorder.said("forwarded command refused")) == 1
 
 
+def test_a_peer_that_forwards_nonsense_does_not_fill_the_log(net: Net) -> None:
+    master = net.elect(1)
+    for _ in range(1_000):
+        assert forwarded(master, b"garbage") == [(7, NotDone(FailureReason.NOT_MASTER))]
+    assert [line["refused"] for line in master.recorder.said("forwarded command refused")] == [1]
+    net.advance(1_000)
+    forwarded(master, b"garbage")
+    lines = master.recorder.said("forwarded command refused")
+    assert [line["refused"] for line in lines] == [1, 1_000]
+
+
 def test_a_larger_command_than_any_entry_is_not_proposed(net: Net) -> None:
     master = net.elect(1)
     huge = bytes(ENTRY_BYTES_MAX + 1)

@@ -17,8 +17,6 @@ from storage.errors import DirectoryRefused
 from storage.lives import BELIEVED_MAX
 from storage.witness import Witnessed, read_witness, write_witness
 from tests.runtime.engines import Member, Net
-from tests.runtime.links import World
-from tests.runtime.links import world as world  # a fixture
 
 NOWHERE = Address("127.0.0.1", 1)
 EARLY, LATE = 1 << 32 | 900, 3 << 32 | 40
@@ -40,7 +38,7 @@ class Story:
             Incarnation(99),
             quorum_sets=lambda: [(NodeId(1), NodeId(2), NodeId(3))],
             nodes=lambda: self.registered,
-            untouched=lambda: self.untouched,
+            untouched=lambda _node: self.untouched,
             witnessed=self.witnessed,
         )
 
@@ -90,9 +88,9 @@ def test_a_copy_taken_while_the_same_incarnation_ran_is_too_short() -> None:
     assert judged(asked, life(51, 50, EARLY)) is Judgement.FORGETFUL
     assert judged(asked, life(51, 50, LATE)) is Judgement.KNOWN
     # once it has accepted that, its new log counts
+    story.register(51)
     for _ in range(2):
         asked.witness(NodeId(2), life(51, 50, EARLY, settled=True))
-    story.register(51)
     assert judged(asked, life(52, 51, EARLY)) is Judgement.KNOWN
 
 
@@ -143,7 +141,7 @@ def asking(previous: int, others: int = 2) -> Admission:
         Incarnation(previous),
         quorum_sets=lambda: [nodes],
         nodes=dict,
-        untouched=lambda: not previous,
+        untouched=lambda _node: not previous,
     )
 
 
@@ -179,7 +177,12 @@ def test_how_many_have_to_know_it(previous: int, others: int, needed: int) -> No
 
 def test_who_is_in_no_group_from_the_beginning_need_not_ask() -> None:
     admission = Admission(
-        NodeId(4), Incarnation(100), Incarnation(0), quorum_sets=list, nodes=dict, untouched=bool
+        NodeId(4),
+        Incarnation(100),
+        Incarnation(0),
+        quorum_sets=list,
+        nodes=dict,
+        untouched=lambda _node: False,
     )
     assert admission.settled
     assert not admission.asks
@@ -193,7 +196,7 @@ def test_a_node_outside_the_registrys_group_needs_a_majority_of_it() -> None:
         Incarnation(99),
         quorum_sets=lambda: [circle],
         nodes=dict,
-        untouched=bool,
+        untouched=lambda _node: False,
     )
     assert admission.waits_for == 2
 
@@ -305,7 +308,7 @@ def test_every_verdict_that_a_node_gives_is_possible() -> None:
                     Incarnation(previous),
                     quorum_sets=lambda: [(NodeId(1), NodeId(2))],
                     nodes=dict,
-                    untouched=bool,
+                    untouched=lambda _node: False,
                 )
                 admission.asked(NodeId(1))
                 admission.on_verdict(NodeId(1), said)
@@ -417,8 +420,8 @@ def test_who_has_only_just_started_is_not_enough_while_others_may_come() -> None
     assert not admission.settled, "only when it is durable that it does not vote"
 
 
-def answer_of_a_newcomer(admission: Admission, node: int) -> None:
-    admission.hear(NodeId(node), life(7, 1))
+def answer_of_a_newcomer(admission: Admission, node: int, previous: int = 1) -> None:
+    admission.hear(NodeId(node), life(7, previous))
     admission.asked(NodeId(node))
     admission.on_verdict(NodeId(node), verdict(Judgement.KNOWN), 0, Incarnation(7))
 
@@ -444,6 +447,19 @@ def test_nobody_waits_when_all_have_answered_or_one_of_them_takes_part() -> None
     assert one_old.settled
 
 
+def test_an_empty_directory_that_does_not_take_part_is_no_majority() -> None:
+    """It waits for all; who began without all would know nobody's empty directory that is late."""
+    with_one, with_all, with_one_that_takes_part = asking(99), asking(99), asking(99)
+    for one, node in ((with_one, 2), (with_all, 2), (with_all, 3), (with_one_that_takes_part, 2)):
+        answer_of_a_newcomer(one, node, previous=0)
+        for at_ns in (1, 1 + WAIT_FOR_OTHERS_NS):
+            one.tick(at_ns, 0, lambda *_: True)
+    with_one_that_takes_part.hear(NodeId(2), life(7, 0, settled=True))
+    assert (with_one.settled, with_one.waits_for) == (False, 1)
+    assert with_all.settled
+    assert with_one_that_takes_part.settled
+
+
 # -- how the engine uses the verdict --------------------------------------------------------------
 
 
@@ -458,7 +474,7 @@ def newcomer(net: Net) -> Member:
         Incarnation(1),
         quorum_sets=lambda: [(NodeId(1), NodeId(2), NodeId(3))],
         nodes=dict,
-        untouched=lambda: False,
+        untouched=lambda _node: False,
     )
     return member
 
@@ -579,21 +595,3 @@ def test_being_removed_has_to_be_said_twice() -> None:
     assert not engine.removed_by, "what a removed node has said does not count any more"
     assert not engine.draining_peers
     assert not engine.disk_pressure.low_peers
-
-
-# -- on the wire ----------------------------------------------------------------------------------
-
-
-def test_a_life_is_told_first_and_with_every_ping_and_answered(world: World) -> None:
-    mine = life(7, 6, 1 << 33)
-    world[1].handler.own_life = mine
-    world.connect(1, 2)
-    world.plane.run_until(lambda: world[2].handler.lives == [(1, mine)])
-    world[1].peers.ping(draining=False)
-    world.settle()
-    assert world[2].handler.lives == [(1, mine), (1, mine)]
-    world.connect(2, 1)
-    answer = verdict(Judgement.FORGETFUL, 7)
-    world[2].peers.answer_life(NodeId(1), answer)
-    world.settle()
-    assert world[1].handler.verdicts == [(2, answer)]

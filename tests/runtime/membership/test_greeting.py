@@ -7,8 +7,11 @@ import pytest
 from paxos import codec
 from paxos.codec import PeerError
 from paxos.ids import Epoch, GroupId, Incarnation, NodeId, Slot
+from runtime.membership.admission import Judgement, Life, Verdict
 from runtime.membership.handshake import FORMAT, Hello, Refusal, RefusalReason, Refused
 from runtime.membership.masters import MasterClaim, encode_claims
+from tests.runtime.links import World
+from tests.runtime.links import world as world  # a fixture
 
 GOLDEN = Path(__file__).parent / "golden" / f"link-frames-{FORMAT}.{codec.FORMAT}.hex"
 HELLO = Hello(
@@ -52,3 +55,18 @@ def test_a_refusal_that_is_none(body: bytes) -> None:
 def test_a_refusal_cannot_write_into_our_log_what_it_likes() -> None:
     body = bytes([RefusalReason.UNKNOWN]) + "no\n\x1b[2Jpé".encode() + b"\xff"
     assert Refusal.decode(memoryview(body)).text == "no??[2Jpé\N{REPLACEMENT CHARACTER}"
+
+
+def test_a_life_is_told_first_and_with_every_ping_and_answered(world: World) -> None:
+    mine = Life(Incarnation(7), Incarnation(6), 1 << 33, settled=False, asks=True)
+    world[1].handler.own_life = mine
+    world.connect(1, 2)
+    world.plane.run_until(lambda: world[2].handler.lives == [(1, mine)])
+    world[1].peers.ping(draining=False)
+    world.settle()
+    assert world[2].handler.lives == [(1, mine), (1, mine)]
+    world.connect(2, 1)
+    answer = Verdict(Incarnation(7), Judgement.FORGETFUL, Incarnation(50))
+    world[2].peers.answer_life(NodeId(1), answer)
+    world.settle()
+    assert world[1].handler.verdicts == [(2, answer)]

@@ -36,7 +36,7 @@ class Harness:
             Incarnation(8),
             quorum_sets=lambda: [(NodeId(1), OTHER)],
             nodes=dict,
-            untouched=lambda: False,
+            untouched=lambda _node: False,
             witnessed=read_witness(disk),
         )
         self.worker.start()

@@ -9,9 +9,10 @@ import pytest
 from balancer.registry.commands import CreateTopic
 from cli import main as cli
 from node import Node
-from paxos.ids import BALLOT_ZERO, GroupId, Incarnation, NodeId
+from paxos.entry import NOOP
+from paxos.ids import BALLOT_ZERO, Ballot, GroupId, Incarnation, NodeId, Slot
 from paxos.messages import Progress
-from paxos.step import Step
+from paxos.step import AcceptRecord, PromiseRecord, Record, Step, VotingRecord
 from runtime.membership.admission import Admission, Judgement, Life, Verdict
 from runtime.membership.local_records import LocalRecords
 from runtime.system.worker import Worker
@@ -46,6 +47,50 @@ def test_what_a_node_has_witnessed_is_known_to_its_next_life(tmp_path: Path) -> 
         old_copy, all_of_it = life(8, REACHED - 1, settled=False), life(8, REACHED, settled=False)
         assert admission.judge(PEER, old_copy).judgement is Judgement.FORGETFUL
         assert admission.judge(PEER, all_of_it).judgement is Judgement.KNOWN
+
+
+@pytest.mark.parametrize("more", ["promise", "vote", "non-voting", "promise of this life"])
+def test_whose_log_has_only_promises_knows_an_empty_directory(tmp_path: Path, more: str) -> None:
+    """Nothing can have been chosen with votes that such a directory has lost."""
+    group, mine = GroupId(1), Ballot(3, NodeId(1))
+    records: dict[str, Record] = {
+        "promise": PromiseRecord(group, mine),
+        "vote": AcceptRecord(group, Slot(1), mine, NOOP, Slot(0)),
+        "non-voting": VotingRecord(group, False, mine),
+        "promise of this life": PromiseRecord(group, mine),
+    }
+    with one_node(tmp_path, peers=(1, 2)) as node:
+        write(node, PromiseRecord(group, mine), records[more])
+    with one_node(tmp_path, peers=(1, 2)) as node:
+        if more == "promise of this life":
+            write(node, PromiseRecord(group, Ballot(4, NodeId(1))))
+        admission = node.engine.admission
+        assert admission is not None
+        empty = Life(Incarnation(8), Incarnation(0), 1, settled=False, asks=True)
+        judgement = Judgement.KNOWN if more == "promise" else Judgement.FORGETFUL
+        assert admission.judge(PEER, empty).judgement is judgement
+
+
+def test_a_directory_that_was_told_halfway_votes_in_no_group(tmp_path: Path) -> None:
+    """It was emptied, and its node had voted but not registered yet: no peer can tell it again."""
+    with one_node(tmp_path, peers=(1, 2)) as node:
+        write(node, VotingRecord(GroupId(1), False, BALLOT_ZERO))
+    with one_node(tmp_path, peers=(1, 2)) as node:
+        assert not node.engine.takes_part
+        run_until(node, lambda: node.engine.takes_part)
+        assert {one.group for one in node.multi.replicas.values()} >= {0, 2, 3}
+        assert not any(one.can_vote() for one in node.multi.replicas.values())
+    with one_node(tmp_path, peers=(1, 2)) as node:
+        assert not any(one.can_vote() for one in node.multi.replicas.values())
+
+
+def write(node: Node, *records: Record) -> None:
+    for record in records:
+        node.wal.stage(record)
+    batch = node.wal.take()
+    assert batch is not None
+    node.wal.write(batch)
+    node.wal.written(batch)
 
 
 def test_a_log_that_differs_is_told_and_kept(tmp_path: Path) -> None:
@@ -95,7 +140,7 @@ def outlived(disk: MemoryDisk, recorder: Recorder) -> LocalRecords:
         Incarnation(50),
         quorum_sets=lambda: [(NodeId(1), PEER)],
         nodes=dict,
-        untouched=lambda: False,
+        untouched=lambda _node: False,
     )
     records.admission.outlived_by = Incarnation(150)
     return records
@@ -170,3 +215,13 @@ def test_a_node_registers_only_a_life_that_its_disk_knows_to_be_admitted(tmp_pat
         me = node.multi.incarnation
         run_until(node, lambda: NodeId(1) in node.registry.nodes)
         assert dict(read_lives(node.disk).starts)[me] == me
+
+
+def test_no_handover_goes_on_in_a_group_that_was_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with one_node(tmp_path) as node:
+        ended: list[GroupId] = []
+        monkeypatch.setattr(node.handovers, "dropped", ended.append)
+        node.hosting.dropped(GroupId(1), node.machines[GroupId(1)])
+        assert ended == [GroupId(1)]

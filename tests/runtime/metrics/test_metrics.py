@@ -21,6 +21,7 @@ from tests.runtime.one_node import LEASE_MS, one_node, run_until
 from wire.error_codes import ErrorCode
 from wire.records.batch import Record
 from wire.records.batch_writer import build_batch
+from wire.software import VERSION
 
 PARTITIONS = 4
 Rows = dict[tuple[str, str], float]
@@ -158,7 +159,7 @@ def test_what_a_scrape_shows_and_looks_at_is_bounded(
 
 
 def test_the_facts_and_limits_of_a_node(node: Node) -> None:
-    assert value(node, "evenkeel_node_info", version="0.1.0", durability="fsync") == 1
+    assert value(node, "evenkeel_node_info", version=VERSION, durability="fsync") == 1
     assert value(node, "evenkeel_ready") == 1
     assert value(node, "evenkeel_lease_seconds") == LEASE_MS / 1000
     assert value(node, "evenkeel_clock_margin_seconds") == 0.1

@@ -432,9 +432,7 @@ HOSTILE = {
     "an empty forward": bytes([Kind.FORWARD]) + bytes(13),
     "a short forward": bytes([Kind.FORWARD]) + bytes(3),
     "no such outcome": bytes([Kind.FORWARDED]) + struct.pack(">QBi", 1, 99, -1),
-    "a huge result": bytes([Kind.FORWARDED])
-    + struct.pack(">QBi", 1, 0, -1)
-    + bytes(RESULT_BYTES_MAX + 1),
+    "a huge result": struct.pack(">BQBi", Kind.FORWARDED, 1, 0, -1) + bytes(RESULT_BYTES_MAX + 1),
 }
 
 

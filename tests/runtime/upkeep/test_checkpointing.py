@@ -328,6 +328,28 @@ def test_one_group_is_settled_without_the_others_pieces(tmp_path: Path) -> None:
         assert 0 < sum(sizes) <= node.upkeep.tiering.statistics.bytes_tiered - before
 
 
+def test_a_checkpoint_of_a_group_that_was_dropped_meanwhile_is_none_of_its_next_life(
+    tmp_path: Path,
+) -> None:
+    """Its file is removed, so the log must not be retired because of it."""
+    with one_node(tmp_path, *SMALL) as node:
+        append(node, 20, pad=PAD)
+        run_until(node, lambda: not node.upkeep.busy)
+        checkpointing = node.upkeep.checkpointing
+        checkpointing.held.add(GROUP)  # no other one is taken
+        checkpointing._begin(0, GROUP)
+        making, checkpointing._making = checkpointing._making, None
+        assert making is not None
+        checkpointing._save(0, making)
+        checkpointing.dropped(GROUP)
+        assert GROUP in node.multi.replicas, "it has the group again"
+        run_until(node, lambda: not node.upkeep.busy)
+        assert not [
+            name for name in node.disk.names() if name.startswith(f"checkpoint-{GROUP:010d}")
+        ]
+        assert GROUP not in checkpointing.taken
+
+
 def test_what_is_missing_here_is_not_served_and_is_asked_for_until_it_is_here(
     tmp_path: Path,
 ) -> None:

@@ -1,0 +1,162 @@
+"""Replicas assigned by hand choose the Paxos groups that partitions live in."""
+
+import pytest
+
+from balancer.registry.commands import SetPlacement
+from paxos.ids import GroupId, NodeId
+from tests.broker.world import World
+from wire.error_codes import ErrorCode
+from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from wire.messages.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+)
+
+IDEAL = {0: 1, 1: 1, 2: 2, 3: 3, 4: 1, 5: 2, 6: 3}
+
+
+def world_of(nodes: int = 3, replicas: int = 3) -> World:
+    """Six groups; their ideal masters are nodes 1, 2, 3, 1, 2, 3 where these are members."""
+    world = World(nodes=nodes, groups=6, replicas=replicas)
+    registry = world[1].registry
+    ideal = {
+        GroupId(group): NodeId(node)
+        for group, node in IDEAL.items()
+        if node in registry.replica_set(GroupId(group))
+    }
+    world.run(SetPlacement(None, ideal))
+    return world
+
+
+def assigned(name: str, *rows: list[int]) -> CreatableTopic:
+    assignments = [CreatableReplicaAssignment(at, nodes) for at, nodes in enumerate(rows)]
+    return CreatableTopic(name, -1, -1, assignments)
+
+
+def create(world: World, topic: CreatableTopic, **fields: bool) -> tuple[int, str | None]:
+    result = world.ask(2, CreateTopicsRequest([topic], **fields), 7).topics[0]
+    return result.error_code, result.error_message
+
+
+def groups_of(world: World, name: str) -> list[int]:
+    return [place.group for place in world[1].registry.topics[name].partitions]
+
+
+def test_the_node_named_first_is_the_preferred_leader() -> None:
+    """This is how kminion makes a topic with a partition for every node to lead."""
+    world = world_of()
+    assert create(world, assigned("t", [3, 1, 2], [2, 3, 1], [1, 2, 3], [3, 2, 1])) == (0, None)
+    groups = groups_of(world, "t")
+    assert [IDEAL[group] for group in groups] == [3, 2, 1, 3]
+    assert len(set(groups)) == 4
+    topic = MetadataRequestTopic(name="t")
+    [described] = world.ask(1, MetadataRequest([topic]), 12).topics
+    assert [one.replica_nodes for one in described.partitions] == [
+        [3, 1, 2],
+        [2, 1, 3],
+        [1, 2, 3],
+        [3, 1, 2],
+    ]
+
+
+def test_fewer_replicas_than_the_cluster_has_get_those_of_the_cluster() -> None:
+    world = world_of()
+    result = world.ask(1, CreateTopicsRequest([assigned("t", [2], [2], [2])]), 7).topics[0]
+    assert (result.num_partitions, result.replication_factor) == (3, 3)
+    assert sorted(groups_of(world, "t")) == [2, 2, 5]
+
+
+def test_only_groups_with_all_these_members() -> None:
+    """Of five nodes each group has three."""
+    world = world_of(nodes=5)
+    registry = world[1].registry
+    sets = {group: registry.replica_set(GroupId(group)) for group in range(1, 7)}
+    wanted = sets[3]
+    assert create(world, assigned("t", list(wanted), list(wanted))) == (0, None)
+    assert {sets[group] for group in groups_of(world, "t")} == {wanted}
+    nowhere = next(
+        [a, b, c]
+        for a in range(1, 6)
+        for b in range(a + 1, 6)
+        for c in range(b + 1, 6)
+        if (a, b, c) not in sets.values()
+    )
+    error, text = create(world, assigned("u", list(wanted), nowhere))
+    assert error == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert text is not None
+    assert "no Paxos group has" in text
+    assert world[1].registry.topic("u") is None
+
+
+@pytest.mark.parametrize(
+    ("topic", "error", "why"),
+    [
+        (assigned("t", [1, 2, 9]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no such node"),
+        (assigned("t", [1, 2, 3, 1]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "there are 3"),
+        (assigned("t", [1, 1]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "twice"),
+        (assigned("t", []), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "names no node"),
+        (assigned("t", [1], [1, 2]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "as many"),
+        (
+            CreatableTopic("t", -1, -1, [CreatableReplicaAssignment(1, [1])]),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "0, 1, 2",
+        ),
+        (
+            CreatableTopic("t", 1, -1, [CreatableReplicaAssignment(0, [1])]),
+            ErrorCode.INVALID_REQUEST,
+            "must be -1",
+        ),
+        (
+            CreatableTopic("t", -1, 1, [CreatableReplicaAssignment(0, [1])]),
+            ErrorCode.INVALID_REQUEST,
+            "must be -1",
+        ),
+    ],
+)
+def test_what_is_no_assignment(topic: CreatableTopic, error: ErrorCode, why: str) -> None:
+    for validate_only in (True, False):
+        world = world_of()
+        got, text = create(world, topic, validate_only=validate_only)
+        assert got == error
+        assert why in (text or "")
+
+
+def test_more_than_a_request_may_assign() -> None:
+    world = world_of()
+    rows = [[1]] * 1_001
+    got, text = create(world, assigned("t", *rows))
+    assert got == ErrorCode.INVALID_REQUEST
+    assert "1001" in (text or "")
+
+
+def grow(world: World, count: int, *rows: list[int]) -> tuple[int, str | None]:
+    assignments = [CreatePartitionsAssignment(nodes) for nodes in rows]
+    asked = CreatePartitionsTopic("t", count, assignments)
+    result = world.ask(3, CreatePartitionsRequest([asked], 5_000), 3).results[0]
+    return result.error_code, result.error_message
+
+
+def test_new_partitions_too() -> None:
+    world = world_of()
+    create(world, assigned("t", [1, 2, 3]))
+    assert grow(world, 3, [2, 1, 3], [3, 1, 2]) == (0, None)
+    assert [IDEAL[group] for group in groups_of(world, "t")] == [1, 2, 3]
+    error, text = grow(world, 5, [1, 2, 3])
+    assert error == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert "only 1 assignment(s)" in (text or "")
+
+
+def test_fewer_partitions_are_refused_in_plain_words() -> None:
+    world = world_of()
+    create(world, CreatableTopic("t", 4, 3))
+    for count, words in (
+        (4, "Topic already has 4 partition(s)"),
+        (2, "The topic t currently has 4 partition(s); 2 would not be an increase"),
+    ):
+        asked = CreatePartitionsTopic("t", count)
+        [result] = world.ask(3, CreatePartitionsRequest([asked], 5_000), 3).results
+        assert (result.error_code, result.error_message) == (ErrorCode.INVALID_PARTITIONS, words)

@@ -1,0 +1,110 @@
+"""How programs in other languages are run and judged, with small Python programs in their place."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.compat import by_language
+from tests.compat.cells import Verdict
+from tests.compat.languages import Ground, Missing, Program, of, run, started, values
+from tests.compat.model import Lacking
+
+TELLS = 'print(\'{"event": "%s", "value": "%s"}\')'
+
+
+class NoFaults:
+    def move(self) -> None: ...
+    def kill(self) -> None: ...
+    def roll(self) -> None: ...
+    def calm(self) -> None: ...
+
+
+def ground(tmp_path: Path) -> Ground:
+    return Ground("localhost:1", "t", NoFaults(), tmp_path)
+
+
+def program(*lines: str) -> Program:
+    return Program("Test", "test 1", (sys.executable, "-c", "\n".join(("import sys", *lines))))
+
+
+def test_what_it_tells(tmp_path: Path) -> None:
+    one = program(
+        "print('a log line')", TELLS % ("read", "7"), "print('{no json')", TELLS % ("done", "")
+    )
+    told = run(one, ground(tmp_path), "consume")
+    assert [event["event"] for event in told] == ["read", "done"]
+    assert values(told, "read") == ["7"]
+
+
+def test_what_it_is_given(tmp_path: Path) -> None:
+    one = program("import json", "print(json.dumps({'event': 'done', 'words': sys.argv[1:]}))")
+    (done,) = run(one, ground(tmp_path), "produce", count=5, acks="all")
+    assert done["words"] == [
+        *("--do", "produce", "--bootstrap", "localhost:1", "--topic", "t"),
+        *("--count", "5", "--acks", "all"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ((TELLS % ("read", "7"),), "not done"),
+        ((TELLS % ("done", ""), "sys.exit(3)"), "ended with 3"),
+        (("raise ValueError('why it failed')",), "why it failed"),
+        ((TELLS % ("error", "7"), TELLS % ("done", "")), "error"),
+        ((TELLS % ("done", ""), TELLS % ("read", "7")), "not done"),
+    ],
+)
+def test_what_does_not_end_well_fails(tmp_path: Path, lines: tuple[str, ...], why: str) -> None:
+    with pytest.raises(AssertionError, match=why):
+        run(program(*lines), ground(tmp_path), "consume")
+
+
+def test_what_still_runs_is_ended(tmp_path: Path) -> None:
+    with started(program("import time", "time.sleep(600)"), ground(tmp_path), "group") as running:
+        assert running.process.poll() is None
+    assert running.process.poll() is not None
+
+
+def test_events_can_be_seen_while_it_runs(tmp_path: Path) -> None:
+    lines = ("import time", TELLS % ("read", "1"), "sys.stdout.flush()", "time.sleep(600)")
+    with started(program(*lines), ground(tmp_path), "group") as running:
+        while not running.events():
+            assert running.process.poll() is None
+        assert of(running.events(), "read")
+
+
+def fails(_program: Program, _ground: Ground) -> None:
+    raise AssertionError("lost")
+
+
+def lacks(_program: Program, _ground: Ground) -> None:
+    raise Lacking
+
+
+def works(_program: Program, _ground: Ground) -> None: ...
+
+
+def test_a_table_by_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"a": works, "b": fails, "c": lacks}
+    first = Program("Test", "one 1", (), own=own)
+    second = Program("Test", "two 2", (), own={"d": works})
+
+    def missing(_scratch: Path) -> list[Program]:
+        raise Missing("no such compiler here")
+
+    languages = {"Test": lambda _: [first, second], "Other": missing}
+    monkeypatch.setattr(by_language, "LANGUAGES", languages)
+    site = by_language.Site("localhost:1", "", NoFaults(), tmp_path)
+    told, failed = by_language.tables(site, ["Test", "Other"], "", "")
+    assert failed == 1
+    assert list(told) == ["Test"], "the section of what is missing stays as it is"
+    assert told["Test"].splitlines() == [
+        "| | one 1 | two 2 |",
+        "|---|---|---|",
+        f"| a | {Verdict.OK} | - |",
+        f"| b | {Verdict.FAILED} | - |",
+        "| c | - | - |",
+        "| d | - | yes |",
+    ]

@@ -1,0 +1,46 @@
+"""What a peer remembers of a life of which it said that its directory is an old copy.
+
+The copy was admitted by others that were as old. It was told late, and lost power before it was
+durable that it does not vote: its next life is the one in which it must be told again.
+"""
+
+from paxos.ids import Incarnation, NodeId
+from runtime.membership.admission import Judgement
+from tests.runtime.membership.test_admission import EARLY, LATE, Story, judged, life
+
+
+def test_its_next_life_has_that_one_in_its_past_and_is_an_old_copy_all_the_same() -> None:
+    story = Story()
+    story.register(50)
+    asked = story.asked()
+    assert judged(asked, life(60, 40)) is Judgement.FORGETFUL
+    assert judged(asked, life(61, 60)) is Judgement.FORGETFUL
+    assert judged(asked, life(62, 61)) is Judgement.FORGETFUL, "for ever"
+    assert judged(asked, life(63, 50)) is Judgement.KNOWN, "its real directory is back"
+
+
+def test_once_it_has_registered_it_has_taken_note() -> None:
+    story = Story()
+    story.register(50)
+    asked = story.asked()
+    assert judged(asked, life(60, 40)) is Judgement.FORGETFUL
+    story.register(60)
+    assert judged(asked, life(61, 60)) is Judgement.KNOWN
+
+
+def test_how_far_its_log_goes_is_not_compared_with_itself() -> None:
+    """The copy was made while the same incarnation ran: only the end of the log shows it."""
+    story = Story()
+    story.register(50)
+    asked, node = story.asked(), NodeId(2)
+    for _ in range(2):
+        asked.witness(node, life(50, 49, LATE, settled=True))
+    assert judged(asked, life(60, 50, EARLY)) is Judgement.FORGETFUL
+    for _ in range(2):  # admitted by others
+        asked.witness(node, life(60, 50, EARLY, settled=True))
+    assert asked.witnessed[node] == (Incarnation(50), LATE)
+    assert judged(asked, life(61, 60, EARLY)) is Judgement.FORGETFUL
+    story.register(61)
+    for _ in range(2):
+        asked.witness(node, life(61, 60, EARLY, settled=True))
+    assert asked.witnessed[node] == (Incarnation(61), EARLY)
