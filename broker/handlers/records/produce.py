@@ -200,7 +200,9 @@ class Produce:
             return
         place = topic.partitions[data.index]
         broker, view, limit = self.broker, as_view(data.records), _bytes_max(self.broker, topic)
-        if self.acks == ACKS_ALL and lacks_replicas(broker, topic, place.group):
+        if self.acks == ACKS_ALL and lacks_replicas(
+            broker, topic, place.group, self.request.reply.connection, moves=self.moves_after
+        ):
             answer.error_message = "fewer replicas are in sync than min.insync.replicas"
             self.refuse_for_now(topic.name, answer, ErrorCode.NOT_ENOUGH_REPLICAS)
             return

@@ -8,6 +8,7 @@ from tests.broker.batches import batch
 from tests.broker.data_world import TOPIC, TOPIC_ID, DataWorld, want
 from tests.broker.fakes import know_refusals
 from wire.error_codes import ErrorCode
+from wire.messages.api_versions import ApiVersionsRequest
 from wire.records.batch import COMPRESSION_MASK, Compression, iterate_records, split
 from wire.records.compression import compress, decompress, recompressed
 from wire.records.spans import rebuilt
@@ -185,3 +186,22 @@ def test_only_the_master_decides() -> None:
     world = world_with(min_insync_replicas="3")
     world.cluster.dead.add(3)  # type: ignore[arg-type]
     assert world.produce(2, 0, batch("a")).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize(
+    ("library", "error"),
+    [
+        ("kafkajs", ErrorCode.NOT_ENOUGH_REPLICAS),
+        ("librdkafka", ErrorCode.NOT_LEADER_OR_FOLLOWER),  # the master is to decide
+    ],
+)
+def test_a_former_master_decides_for_those_that_it_forwards_for(
+    library: str, error: ErrorCode
+) -> None:
+    """Their batches would get past the check: a forwarded one is not checked again (ADR 50)."""
+    world = world_with(min_insync_replicas="3")
+    world.ask(1, ApiVersionsRequest(library, "1"), 3)
+    world[1].groups.moved[world.group(0)] = world.cluster.clock.boot_ns
+    world.cluster.install(world.group(0), 2)
+    world.cluster.dead.add(3)  # type: ignore[arg-type]
+    assert world.produce(1, 0, batch("a"), version=10).error_code == error
