@@ -108,10 +108,12 @@ class GroupAdmin:
         async def once() -> GroupDescription:
             answer = await coordinator.ask(DescribeGroupsRequest([name]), DescribeGroupsResponse)
             described = answer.groups[0]
-            coordinator.check("describing", described.error_code)
+            unknown = described.error_code == ErrorCode.GROUP_ID_NOT_FOUND  # from version 6 on
+            if not unknown:
+                coordinator.check("describing", described.error_code)
             node = await coordinator.find()
             found: GroupDescription | None = _classic(described, node)
-            if described.group_state == DEAD:  # also the answer for a group of the other type
+            if unknown or described.group_state == DEAD:  # so is a group of the other type
                 found = await _shared_out(coordinator, node)
             if found is None:
                 raise refusal(f"there is no consumer group '{name}'", ErrorCode.GROUP_ID_NOT_FOUND)

@@ -81,8 +81,9 @@ def test_any_setting_may_be_deleted_and_none_of_a_node_set(admin: AdminClient) -
     assert altered(admin, ResourceType.TOPIC, "kept", *entries) is None
     assert described(admin, ResourceType.TOPIC, "kept")["flush.ms"].value == "1000"
     throttle = "leader.replication.throttled.rate"
+    assert altered(admin, ResourceType.BROKER, "1", entry(throttle, "9", set_)) is None  # ADR 57
     assert altered(admin, ResourceType.BROKER, "1", entry(throttle, None, delete)) is None
-    error = altered(admin, ResourceType.BROKER, "1", entry(throttle, "9", set_))
+    error = altered(admin, ResourceType.BROKER, "1", entry("num.io.threads", "9", set_))
     assert error is not None
     assert error.code() == KafkaError.INVALID_REQUEST
     assert "configuration file" in error.str()
