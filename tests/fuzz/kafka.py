@@ -25,6 +25,8 @@ BATCHES: Final = (
     batch("z" * 40, "y", compression=Compression.GZIP),
 )
 _SIZES: Final = {Kind.BOOL: 1, Kind.INT8: 1, Kind.INT16: 2, Kind.INT32: 4, Kind.INT64: 8}
+_SIZES[Kind.UINT16] = 2
+_UNSIGNED: Final = (Kind.BOOL, Kind.UINT16)
 _SMALL: Final = (0, 0, 1, 1, 2, 3, -1, -2, 5, 100, 500, 6_000)
 
 
@@ -64,6 +66,10 @@ def _random_value(spec: Spec, version: int, dice: Random) -> Any:
                 small = dice.choice(_SMALL)
                 return small if bits > 8 or abs(small) < 100 else 1
             return dice.choice((-(1 << (bits - 1)), (1 << (bits - 1)) - 1, 1 << (bits - 2)))
+        case Kind.UINT16:
+            return dice.choice((0, 1, 9092, (1 << 16) - 1))
+        case Kind.FLOAT64:
+            return dice.choice((0.0, 1.5, -1.0, 1e308, float("inf")))
         case Kind.UUID:
             return dice.choice((bytes(16), bytes(15) + b"\1", bytes(15) + b"\1", b"\xff" * 16))
         case Kind.STRING:
@@ -126,9 +132,11 @@ class _Layout:
                 self.message(value)
         elif kind is Kind.UUID:
             self.out += value
+        elif kind is Kind.FLOAT64:
+            self.put(struct.pack(">d", value), "f8")
         elif kind in FIXED_KINDS:
             size = _SIZES[kind]
-            self.put(int(value).to_bytes(size, "big", signed=kind is not Kind.BOOL), f"i{size}")
+            self.put(int(value).to_bytes(size, "big", signed=kind not in _UNSIGNED), f"i{size}")
         elif value is None:
             self._length(spec, -1 if spec.nullable.has(self._version) else 0)
         elif kind is Kind.ARRAY:
