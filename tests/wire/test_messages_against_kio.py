@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
+from tests.doses import some
 from tests.wire.messages_of import body, directions, messages, name_of, present
 from wire.apis import (
     APIS,
@@ -81,7 +82,7 @@ def assert_same(ours: Any, theirs: Any, version: int) -> None:
         assert ours is not None
 
 
-@pytest.mark.parametrize(("api", "version", "direction"), directions(), ids=name_of)
+@pytest.mark.parametrize(("api", "version", "direction"), some(directions()), ids=name_of)
 @settings(
     max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )
