@@ -111,7 +111,7 @@ BUGS: Final = {
     ),
     "23.5: a life that was not known is a past that is": Row(
         "tests/runtime/membership/test_unknown_lives.py",
-        (Admission._judgement, "life.previous and self._is_unknown", "False and self._is_unknown"),
+        (Admission._judgement, "life.previous and self._unknown", "False and self._unknown"),
     ),
     "23.5: an empty directory makes a majority": Row(
         "tests/runtime/membership/test_admission.py"

@@ -162,7 +162,8 @@ class Admission:
         self._blank: set[NodeId] = set()
         """Nodes whose directory is empty, and that do not take part yet."""
         self._unknown: dict[NodeId, Incarnation] = {}
-        """The last life of each node of which we said that it has forgotten something."""
+        """The last life of each node of which we said that it has forgotten something, until that
+        life takes part and asks no more: then it has noted durably that it does not vote."""
         self._witnessed = dict(witnessed)
         self._last_lives: dict[NodeId, tuple[Incarnation, Place]] = {}
         """How far each node's log goes according to its last Life; believed once it is repeated."""
@@ -257,22 +258,13 @@ class Admission:
             self._unknown[node] = life.incarnation
         return Verdict(life.incarnation, judgement, known)
 
-    def _is_unknown(self, node: NodeId, incarnation: Incarnation) -> bool:
-        """Whether we said so of that life, and do not know that it took note: once it has, it
-        registers. It may also have been admitted by others, as old as itself, and have lost power
-        before it was durable that it does not vote."""
-        if self._unknown.get(node) != incarnation:
-            return False
-        registered = self._nodes().get(node)
-        return registered is None or registered.incarnation != incarnation
-
     def _judgement(self, node: NodeId, life: Life, known: Incarnation) -> Judgement:
         if life.incarnation < known:
             return Judgement.OUTDATED
         seen = self._witnessed.get(node)
         if seen is not None and seen[0] < life.incarnation and life.place < seen[1]:
             return Judgement.FORGETFUL
-        if life.previous and self._is_unknown(node, life.previous):
+        if life.previous and self._unknown.get(node) == life.previous:
             return Judgement.FORGETFUL
         if known:
             mine = life.incarnation == known or life.previous >= known
@@ -294,12 +286,14 @@ class Admission:
             return
         self._settled.add(node)
         self.settled |= self._is_known()
+        if not life.asks and self._unknown.get(node) == life.incarnation:
+            del self._unknown[node]
         self.witness(node, life)
 
     def witness(self, node: NodeId, life: Life) -> None:
         """Take note of how far a settled node's log goes: the lower of its last two values, so that
         one false value is not kept, and two false ones are corrected by the next two."""
-        if self._is_unknown(node, life.incarnation):
+        if self._unknown.get(node) == life.incarnation:
             return  # else an old copy would be compared with itself
         before = self._last_lives.get(node)
         self._last_lives[node] = (life.incarnation, life.place)

@@ -90,7 +90,7 @@ def test_a_copy_taken_while_the_same_incarnation_ran_is_too_short() -> None:
     # once it has accepted that, its new log counts
     story.register(51)
     for _ in range(2):
-        asked.witness(NodeId(2), life(51, 50, EARLY, settled=True))
+        asked.hear(NodeId(2), life(51, 50, EARLY, settled=True))
     assert judged(asked, life(52, 51, EARLY)) is Judgement.KNOWN
 
 

@@ -4,6 +4,9 @@ The copy was admitted by others that were as old. It was told late, and lost pow
 durable that it does not vote: its next life is the one in which it must be told again.
 """
 
+import attrs
+import pytest
+
 from paxos.ids import Incarnation, NodeId
 from runtime.membership.admission import Judgement
 from tests.runtime.membership.test_admission import EARLY, LATE, Story, judged, life
@@ -19,13 +22,29 @@ def test_its_next_life_has_that_one_in_its_past_and_is_an_old_copy_all_the_same(
     assert judged(asked, life(63, 50)) is Judgement.KNOWN, "its real directory is back"
 
 
-def test_once_it_has_registered_it_has_taken_note() -> None:
+def test_once_it_takes_part_and_asks_no_more_it_has_taken_note() -> None:
+    """Whole-node world 507: its next life registers before the first answer comes back."""
     story = Story()
     story.register(50)
-    asked = story.asked()
+    asked, node = story.asked(), NodeId(2)
     assert judged(asked, life(60, 40)) is Judgement.FORGETFUL
+    asked.hear(node, life(60, 40, settled=True))
     story.register(60)
     assert judged(asked, life(61, 60)) is Judgement.KNOWN
+    story.register(61)
+    assert judged(asked, life(61, 60)) is Judgement.KNOWN, "asked again while others are silent"
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_one_that_still_asks_has_not_taken_note_even_if_it_is_registered(settled: bool) -> None:
+    """Others admitted it; they may be as old."""
+    story = Story()
+    story.register(50)
+    asked, node = story.asked(), NodeId(2)
+    assert judged(asked, life(60, 40)) is Judgement.FORGETFUL
+    asked.hear(node, attrs.evolve(life(60, 40), settled=settled))
+    story.register(60)
+    assert judged(asked, life(61, 60)) is Judgement.FORGETFUL
 
 
 def test_how_far_its_log_goes_is_not_compared_with_itself() -> None:
@@ -34,13 +53,12 @@ def test_how_far_its_log_goes_is_not_compared_with_itself() -> None:
     story.register(50)
     asked, node = story.asked(), NodeId(2)
     for _ in range(2):
-        asked.witness(node, life(50, 49, LATE, settled=True))
+        asked.hear(node, life(50, 49, LATE, settled=True))
     assert judged(asked, life(60, 50, EARLY)) is Judgement.FORGETFUL
     for _ in range(2):  # admitted by others
-        asked.witness(node, life(60, 50, EARLY, settled=True))
+        asked.hear(node, attrs.evolve(life(60, 50, EARLY, settled=True), asks=True))
     assert asked.witnessed[node] == (Incarnation(50), LATE)
     assert judged(asked, life(61, 60, EARLY)) is Judgement.FORGETFUL
-    story.register(61)
     for _ in range(2):
-        asked.witness(node, life(61, 60, EARLY, settled=True))
+        asked.hear(node, life(61, 60, EARLY, settled=True))
     assert asked.witnessed[node] == (Incarnation(61), EARLY)
