@@ -234,9 +234,15 @@ class DescribeGroup:
 
 
 @attrs.frozen(kw_only=True)
-class ListGroups:
-    """`states` holds Kafka's state names; empty means all."""
+class NameGroups:
+    """The names of all groups: a caller lists many in several requests."""
 
+
+@attrs.frozen(kw_only=True)
+class ListGroups:
+    """Those of `names` that exist. `states` holds Kafka's state names; empty means all."""
+
+    names: tuple[ConsumerGroupId, ...]
     states: frozenset[str] = frozenset()
 
 
@@ -254,6 +260,7 @@ Request: TypeAlias = (
     | OffsetFetch
     | OffsetDelete
     | DescribeGroup
+    | NameGroups
     | ListGroups
     | DeleteGroup
     | AssignedHeartbeat
@@ -361,6 +368,13 @@ class ListedGroup(NamedTuple):
 
 
 @attrs.frozen(kw_only=True)
+class NameGroupsResponse:
+    error: ErrorCode
+    names: tuple[ConsumerGroupId, ...] = ()
+    """In no order."""
+
+
+@attrs.frozen(kw_only=True)
 class ListGroupsResponse:
     error: ErrorCode
     groups: tuple[ListedGroup, ...] = ()
@@ -417,6 +431,7 @@ Response: TypeAlias = (
     | OffsetFetchResponse
     | OffsetDeleteResponse
     | DescribeGroupResponse
+    | NameGroupsResponse
     | ListGroupsResponse
     | DeleteGroupResponse
     | AssignedHeartbeatResponse
@@ -442,6 +457,7 @@ _ONLY_AN_ERROR: Final[Mapping[type, Callable[..., Response]]] = {
     LeaveGroup: LeaveGroupResponse,
     OffsetFetch: OffsetFetchResponse,
     OffsetDelete: OffsetDeleteResponse,
+    NameGroups: NameGroupsResponse,
     ListGroups: ListGroupsResponse,
     DeleteGroup: DeleteGroupResponse,
 }

@@ -38,6 +38,7 @@ from coordinator.carried import CARRIED
 from coordinator.coordinator import Coordinator, CoordinatorStatistics
 from coordinator.limits import CoordinatorConfig
 from coordinator.model import (
+    ConsumerGroupId,
     Effects,
     ErrorCode,
     GroupNotice,
@@ -52,6 +53,7 @@ from coordinator.model import (
 )
 from coordinator.replicated.commands import decode_result
 from coordinator.replicated.store import GroupStore
+from coordinator.replicated.stored import StoredGroup
 from coordinator.topics import Topics
 from paxos.ids import MS, GroupId, NodeId, Now, Slot
 
@@ -410,6 +412,13 @@ class ConsumerGroups:
             answered(refusal(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         else:
             waits_at.waiting.append(asked)
+
+    def stored(self, group: GroupId, consumer_group: ConsumerGroupId) -> StoredGroup | None:
+        """A consumer group as the log has it, if this node coordinates it now."""
+        tenure, machine = self._tenures.get(group), self._machines.get(group)
+        if tenure is None or machine is None or tenure.suspended_boot_ns is not None:
+            return None
+        return machine.consumer_groups.get(consumer_group)
 
     def coordinated(self) -> list[GroupId]:
         """The Paxos groups whose consumer groups this node coordinates."""

@@ -17,6 +17,8 @@ from coordinator.model import (
     ListedGroup,
     ListGroups,
     ListGroupsResponse,
+    NameGroups,
+    NameGroupsResponse,
     ProposalFailure,
     Token,
     refusal,
@@ -66,31 +68,37 @@ class Admin:
         )
         self._tenure.reply(token, response)
 
-    def list(self, request: ListGroups, token: Token) -> None:
-        tenure, assigning, states = self._tenure, self._assigning, request.states
-        live = tenure.groups.keys() | assigning.groups.keys()
-        listed = []
-        for stored in tenure.store.groups():
-            if stored.assigned is not None or stored.name in live:
-                live.add(stored.name)
-                continue
-            state = STATE_NAMES[stored.state]  # a view of it would cost ten times as much
-            if not states or state in states:
-                listed.append(ListedGroup(stored.name, stored.protocol_type or "", state))
-        for name in sorted(live):
-            one = self._listed(name)
-            if not states or one.state in states:
-                listed.append(one)
-        listed.sort()  # by name
-        response = ListGroupsResponse(error=ErrorCode.NONE, groups=tuple(listed))
-        tenure.reply(token, response)
+    def name(self, _: NameGroups, token: Token) -> None:
+        """Those of the log, then those that are not in it yet."""
+        store = self._tenure.store
+        live = dict.fromkeys((*self._tenure.groups, *self._assigning.groups))
+        names = (*store.names(), *(name for name in live if store.get(name) is None))
+        self._tenure.reply(token, NameGroupsResponse(error=ErrorCode.NONE, names=names))
 
-    def _listed(self, name: ConsumerGroupId) -> ListedGroup:
+    def list(self, request: ListGroups, token: Token) -> None:
+        groups, assigned, store = self._tenure.groups, self._assigning.groups, self._tenure.store
+        listed = []
+        for name in request.names:
+            stored = store.get(name)
+            if name in groups or name in assigned or (stored and stored.assigned is not None):
+                one = self._listed(name)
+            elif stored is not None:  # a view of it would cost ten times as much
+                state = STATE_NAMES[stored.state]
+                one = ListedGroup(name, stored.protocol_type or "", state)
+            else:
+                continue  # it was deleted since
+            if one is not None and (not request.states or one.state in request.states):
+                listed.append(one)
+        response = ListGroupsResponse(error=ErrorCode.NONE, groups=tuple(listed))
+        self._tenure.reply(token, response)
+
+    def _listed(self, name: ConsumerGroupId) -> ListedGroup | None:
         assigned = self._assigning.look(name)
         if assigned is not None:
             return ListedGroup(name, CONSUMER_PROTOCOL, assigned.state(), CONSUMER)
         group = self._look(name)
-        assert group is not None
+        if group is None:
+            return None
         return ListedGroup(name, group.protocol_type or "", STATE_NAMES[group.visible_state()])
 
     def delete(self, request: DeleteGroup, token: Token) -> None:

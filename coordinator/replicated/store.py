@@ -64,6 +64,9 @@ class GroupStore:
         """A group, read only: changing it other than through `apply` makes replicas differ."""
         return self._groups.get(name)
 
+    def names(self) -> list[ConsumerGroupId]:
+        return list(self._groups)
+
     def groups(self) -> Iterator[StoredGroup]:
         """All groups by name."""
         return (self._groups[name] for name in sorted(self._groups))

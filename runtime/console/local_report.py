@@ -13,7 +13,16 @@ import trio.lowlevel
 
 from broker.requests.context import Broker
 from broker.state_machine.machine import GroupMachine
-from coordinator.model import ErrorCode, ListedGroup, ListGroups, ListGroupsResponse, Response
+from coordinator.model import (
+    ConsumerGroupId,
+    ListedGroup,
+    ListGroups,
+    ListGroupsResponse,
+    NameGroups,
+    NameGroupsResponse,
+    Request,
+    Response,
+)
 from coordinator.replicated.stored import StoredGroup
 from paxos.ids import MS, GroupId
 from runtime.console.messages import (
@@ -117,16 +126,28 @@ class LocalReport:
     async def data(self) -> Data:
         walk = _Walk()
         ends = await self._ends(walk)
-        consumers = []
+        consumers: list[Consumers] = []
         for group in self._broker.consumer_groups.coordinated():
             machine = self._broker.machines.get(group)
-            for listed in self._listed(group) if machine is not None else ():
-                assert machine is not None
-                told = _consumers(group, listed, machine, walk)
+            if machine is not None:
+                await self._walk_consumers(group, machine, walk, consumers)
+        return Data(ends=ends, held=self._held(), consumers=tuple(consumers), cut=int(walk.cut))
+
+    async def _walk_consumers(
+        self, group: GroupId, machine: GroupMachine, walk: _Walk, consumers: list[Consumers]
+    ) -> None:
+        names = self._names(group)
+        for at in range(0, len(names), PIECE):
+            if walk.consumers >= CONSUMERS_MAX:
+                walk.cut = True
+                return
+            listed = self._listed(group, names[at : at + PIECE])
+            await walk.pause(len(listed))
+            for one in listed:
+                told = _consumers(group, one, machine, walk)
                 if told is not None:
                     consumers.append(told)
-                    await walk.pause(sum(len(one.indexes) for one in told.committed) + 1)
-        return Data(ends=ends, held=self._held(), consumers=tuple(consumers), cut=int(walk.cut))
+                    await walk.pause(sum(len(some.indexes) for some in told.committed) + 1)
 
     async def _ends(self, walk: _Walk) -> tuple[Ends, ...]:
         registry, topics = self._broker.registry, dict[str, Ends]()
@@ -160,14 +181,22 @@ class LocalReport:
             held.append(Held(topic, size.bytes, -1 if rate is None else round(rate)))
         return tuple(held)
 
-    def _listed(self, group: GroupId) -> tuple[ListedGroup, ...]:
+    def _names(self, group: GroupId) -> tuple[ConsumerGroupId, ...]:
         """The coordinator's consumer groups; none while it is suspended."""
+        answer = self._asked(group, NameGroups())
+        return answer.names if isinstance(answer, NameGroupsResponse) else ()
+
+    def _listed(
+        self, group: GroupId, names: tuple[ConsumerGroupId, ...]
+    ) -> tuple[ListedGroup, ...]:
+        answer = self._asked(group, ListGroups(names=names))
+        return answer.groups if isinstance(answer, ListGroupsResponse) else ()
+
+    def _asked(self, group: GroupId, request: Request) -> Response | None:
+        """The answer, if there is one at once. A refusal has neither names nor groups."""
         answers: list[Response] = []
-        self._broker.consumer_groups.ask(group, ListGroups(), answers.append)
-        for answer in answers:
-            if isinstance(answer, ListGroupsResponse) and answer.error == ErrorCode.NONE:
-                return answer.groups
-        return ()
+        self._broker.consumer_groups.ask(group, request, answers.append)
+        return answers[0] if answers else None
 
 
 def _consumers(

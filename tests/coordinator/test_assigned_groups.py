@@ -17,8 +17,6 @@ from coordinator.model import (
     ErrorCode,
     JoinGroup,
     JoinGroupResponse,
-    ListGroups,
-    ListGroupsResponse,
     MemberId,
     OffsetCommit,
     OffsetCommitResponse,
@@ -359,7 +357,7 @@ def test_operators_see_it_and_cannot_delete_it_under_its_members() -> None:
     world = world_of()
     one = Consumer(world, "one")
     one.beat()
-    listed = world.answer(world.ask(ListGroups()), ListGroupsResponse).groups
+    listed = world.listed()
     assert [(group.group, group.state, group.type) for group in listed] == [
         (GROUP, "Stable", "consumer")
     ]
@@ -407,7 +405,7 @@ def test_what_is_refused_leaves_nothing_behind(
     answer = world.answer(world.ask(request_), AssignedHeartbeatResponse)
     assert (answer.error, bool(answer.message)) == (error, True)
     assert not world.in_flight
-    assert world.answer(world.ask(ListGroups()), ListGroupsResponse).groups == ()
+    assert world.listed() == ()
 
 
 def test_a_full_group_refuses_and_stays_as_it_is() -> None:

@@ -18,8 +18,6 @@ from coordinator.model import (
     LeaveGroup,
     LeaveGroupResponse,
     LeavingMember,
-    ListGroups,
-    ListGroupsResponse,
     MemberId,
     OffsetCommit,
     OffsetCommitResponse,
@@ -67,8 +65,7 @@ def everything(*members: Any) -> list[int]:
 
 
 def kind(world: World) -> tuple[str, str]:
-    answer = world.answer(world.ask(ListGroups()), ListGroupsResponse)
-    (listed,) = answer.groups
+    (listed,) = world.listed()
     return listed.type, listed.state
 
 

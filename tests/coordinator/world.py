@@ -24,7 +24,12 @@ from coordinator.model import (
     LeaveGroup,
     LeaveGroupResponse,
     LeavingMember,
+    ListedGroup,
+    ListGroups,
+    ListGroupsResponse,
     MemberId,
+    NameGroups,
+    NameGroupsResponse,
     OffsetCommit,
     OffsetCommitResponse,
     OffsetFetch,
@@ -101,6 +106,11 @@ class World:
         response = self.answers[token]
         assert isinstance(response, kind)
         return response
+
+    def listed(self, states: frozenset[str] = frozenset()) -> tuple[ListedGroup, ...]:
+        names = self.answer(self.ask(NameGroups()), NameGroupsResponse).names
+        asked = self.ask(ListGroups(names=names, states=states))
+        return self.answer(asked, ListGroupsResponse).groups
 
     def commit(self, count: int | None = None) -> None:
         """The log chooses what is in flight (or only the first `count`), on all replicas."""

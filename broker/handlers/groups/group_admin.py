@@ -1,6 +1,6 @@
 """DescribeGroups, ListGroups and DeleteGroups: consumer groups as an operator sees them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -8,10 +8,13 @@ from broker.groups.consumer_groups import paxos_group_of
 from broker.handlers.cluster.authorized_operations import GROUP_OPERATIONS, if_asked
 from broker.requests.context import Broker
 from broker.requests.guard import gather, guarded
+from broker.requests.refusals import answer_aside
 from broker.requests.request import Request
+from broker.requests.steps import STEP
 from coordinator import model
 from coordinator.model import ConsumerGroupId
 from coordinator.states import RECONCILING, STATE_NAMES, GroupState
+from paxos.ids import GroupId
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.group_admin import (
@@ -88,26 +91,75 @@ def handle_list(broker: Broker, request: Request) -> None:
         request.reply.complete(encode_response(request.header, missing))
         return
     coordinated = broker.consumer_groups.coordinated()
-    put = gather(len(coordinated), guarded(broker, request, partial(_listed, request, types)))
+    act = guarded(broker, request, partial(_named, broker, request, states, types, coordinated))
+    put = gather(len(coordinated), act)
     for index, group in enumerate(coordinated):
-        broker.consumer_groups.ask(group, model.ListGroups(states=states), partial(put, index))
+        broker.consumer_groups.ask(group, model.NameGroups(), partial(put, index))
 
 
-def _listed(request: Request, types: frozenset[str], answers: Sequence[model.Response]) -> None:
+def _named(
+    broker: Broker,
+    request: Request,
+    states: frozenset[str],
+    types: frozenset[str],
+    coordinated: Sequence[GroupId],
+    answers: Sequence[model.Response],
+) -> None:
     """One coordinator that is still loading makes the whole list incomplete: an error."""
-    error = ErrorCode.NONE
-    groups = []
+    slices = []
+    for group, answer in zip(coordinated, answers, strict=True):
+        assert isinstance(answer, model.NameGroupsResponse)
+        if answer.error:
+            refused = ListGroupsResponse(error_code=answer.error)
+            request.reply.complete(encode_response(request.header, refused))
+            return
+        names = answer.names
+        slices += [(group, names[at : at + STEP]) for at in range(0, len(names), STEP)]
+    act = guarded(broker, request, partial(_listed, broker, request, types))
+    put = gather(len(slices), act)
+    broker.portions.in_steps(broker, request.reply, _ask(broker, states, slices, put), _nothing)
+
+
+def _ask(
+    broker: Broker,
+    states: frozenset[str],
+    slices: Sequence[tuple[GroupId, tuple[ConsumerGroupId, ...]]],
+    put: Callable[[int, model.Response], None],
+) -> Iterator[None]:
+    looked_at = 0
+    for index, (group, names) in enumerate(slices):
+        if looked_at and looked_at + len(names) > STEP:
+            looked_at = 0
+            yield
+        looked_at += len(names)
+        asked = model.ListGroups(names=names, states=states)
+        broker.consumer_groups.ask(group, asked, partial(put, index))
+
+
+def _nothing() -> None:
+    """The last answer completes the request, perhaps later."""
+
+
+def _listed(
+    broker: Broker, request: Request, types: frozenset[str], answers: Sequence[model.Response]
+) -> None:
+    error, count = 0, 0
     for answer in answers:
         assert isinstance(answer, model.ListGroupsResponse)
-        if answer.error:
-            error = ErrorCode(answer.error)
-        groups += [
+        error = error or answer.error
+        count += len(answer.groups)
+
+    def make() -> ListGroupsResponse:
+        groups = [
             ListedGroup(one.group, one.protocol_type, one.state, one.type)
+            for answer in answers
+            if isinstance(answer, model.ListGroupsResponse)
             for one in answer.groups
             if not types or one.type in types
         ]
-    response = ListGroupsResponse(error_code=error, groups=[] if error else groups)
-    request.reply.complete(encode_response(request.header, response))
+        return ListGroupsResponse(error_code=error, groups=[] if error else groups)
+
+    answer_aside(broker, request, count, make)
 
 
 def handle_delete(broker: Broker, request: Request) -> None:

@@ -1,15 +1,17 @@
 """OffsetCommit, OffsetFetch, OffsetDelete: the offsets of consumer groups, in their coordinators'
 logs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
 from balancer.registry.registry import Registry
 from broker.groups.consumer_groups import paxos_group_of
+from broker.handlers.groups.all_offsets import ask_for_offsets
 from broker.handlers.topics.known_names import denial
 from broker.requests.context import Broker
 from broker.requests.guard import gather, guarded
+from broker.requests.refusals import answer_aside
 from broker.requests.request import Request
 from coordinator import model
 from coordinator.model import ConsumerGroupId, MemberId
@@ -123,7 +125,17 @@ def handle_fetch(broker: Broker, request: Request) -> None:
         if request.header.api_version >= BATCHED_FETCH_FROM
         else [OffsetFetchRequestGroup(message.group_id, topics=message.topics)]
     )
-    put = gather(len(groups), guarded(broker, request, partial(_fetched, request, groups)))
+    put = gather(len(groups), guarded(broker, request, partial(_fetched, broker, request, groups)))
+    work = _fetch_each(broker, request, groups, put)
+    broker.portions.in_steps(broker, request.reply, work, lambda: None)
+
+
+def _fetch_each(
+    broker: Broker,
+    request: Request,
+    groups: Sequence[OffsetFetchRequestGroup],
+    put: Callable[[int, model.Response], None],
+) -> Iterator[None]:
     for index, one in enumerate(groups):
         asked = model.OffsetFetch(
             group=ConsumerGroupId(one.group_id),
@@ -133,7 +145,7 @@ def handle_fetch(broker: Broker, request: Request) -> None:
         )
         group = paxos_group_of(broker.registry, one.group_id)
         hung_up = request.reply.has_hung_up
-        broker.consumer_groups.ask(group, asked, partial(put, index), hung_up)
+        yield from ask_for_offsets(broker, group, asked, partial(put, index), hung_up)
 
 
 def _topic_partitions(topic: OffsetFetchRequestTopic) -> model.TopicPartitions:
@@ -141,11 +153,26 @@ def _topic_partitions(topic: OffsetFetchRequestTopic) -> model.TopicPartitions:
 
 
 def _fetched(
+    broker: Broker,
     request: Request,
     asked: Sequence[OffsetFetchRequestGroup],
     answers: Sequence[model.Response],
 ) -> None:
+    rows = sum(
+        len(topic.partitions)
+        for answer in answers
+        if isinstance(answer, model.OffsetFetchResponse)
+        for topic in answer.topics
+    )
     version = request.header.api_version
+    answer_aside(broker, request, rows, lambda: _fetch_response(version, asked, answers))
+
+
+def _fetch_response(
+    version: int,
+    asked: Sequence[OffsetFetchRequestGroup],
+    answers: Sequence[model.Response],
+) -> OffsetFetchResponse:
     groups = []
     for one, answer in zip(asked, answers, strict=True):
         assert isinstance(answer, model.OffsetFetchResponse)
@@ -154,10 +181,8 @@ def _fetched(
             topics = [_refused_topic(topic, answer.error) for topic in one.topics or ()]
         groups.append(OffsetFetchResponseGroup(one.group_id, topics, answer.error))
     if version >= BATCHED_FETCH_FROM:
-        response = OffsetFetchResponse(groups=groups)
-    else:
-        response = OffsetFetchResponse(topics=groups[0].topics, error_code=groups[0].error_code)
-    request.reply.complete(encode_response(request.header, response))
+        return OffsetFetchResponse(groups=groups)
+    return OffsetFetchResponse(topics=groups[0].topics, error_code=groups[0].error_code)
 
 
 def _topic(topic: model.TopicOffsets) -> OffsetFetchResponseTopic:
