@@ -231,7 +231,7 @@ class ConsumerGroups:
         """
         if self._unsettled:
             self.masters_changed(now)
-        wall_ms = now.wall_ns // MS
+        wall_ms, has_swept = now.wall_ns // MS, False
         for tenure in list(self._tenures.values()):
             if tenure.suspended_boot_ns is not None:
                 continue
@@ -241,7 +241,8 @@ class ConsumerGroups:
                 self._carry_out(tenure, coordinator.tick(self._ms(now)))
             swept = self._swept.get(tenure.group)
             due = swept is None or now.boot_ns - swept >= SWEEP_EVERY_NS
-            if due and self._is_open(tenure):
+            if due and not has_swept and self._is_open(tenure):  # one per tick: it takes a while
+                has_swept = True
                 self._swept[tenure.group] = now.boot_ns
                 self._carry_out(tenure, coordinator.sweep(self._ms(now), wall_ms))
         self._look_for_deleted()

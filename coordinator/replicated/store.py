@@ -7,6 +7,7 @@ believed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import attrs
 
@@ -44,6 +45,9 @@ class _Frozen:
     def __init__(self, groups: Iterable[ConsumerGroupId]) -> None:
         self.order = sorted(groups, reverse=True)
         self.waiting: dict[ConsumerGroupId, image.GroupImage | None] = dict.fromkeys(self.order)
+
+
+NEVER_MS: Final = 1 << 63
 
 
 class GroupStore:
@@ -178,7 +182,7 @@ class GroupStore:
         group.protocol_name = command.protocol_name
         group.leader = command.leader
         group.members = {member.member_id: member for member in command.members}
-        group.empty_since_wall_ms = None
+        group.empty_since_wall_ms = group.oldest_wall_ms = None
         return Result(ErrorCode.NONE, group.revision)
 
     def _write_assigned(self, command: AssignedSnapshot) -> Result:
@@ -201,7 +205,7 @@ class GroupStore:
         group.members = {}  # classic members of a group that is converted are among `command`'s
         group.state = GroupState.EMPTY
         group.protocol_type = group.protocol_name = group.leader = None
-        group.empty_since_wall_ms = None
+        group.empty_since_wall_ms = group.oldest_wall_ms = None
         return Result(ErrorCode.NONE, group.revision)
 
     def _commit(self, command: CommitOffsets) -> Result:
@@ -226,6 +230,8 @@ class GroupStore:
             if group.offsets_count + new > OFFSETS_PER_GROUP_MAX:
                 return Result(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
         self._groups[command.group] = group
+        if group.oldest_wall_ms is not None:
+            group.oldest_wall_ms = min(group.oldest_wall_ms, command.commit_wall_ms)
         for topic, partitions in command.topics:
             stored = group.offsets.setdefault(topic, {})
             before = len(stored)
@@ -297,10 +303,11 @@ class GroupStore:
     def _sweep(self, sweep: Sweep) -> Result:
         gone = 0
         for group in list(self._groups.values()):
-            if group.occupied:
-                gone += _forget(group, _unread(group, sweep))
+            if not _sweeps(group, sweep):
                 continue
-            gone += _forget(group, _expired(group, sweep))
+            gone += _forget(group, _older(group, sweep))
+            if group.occupied:
+                continue
             if group.empty_since_wall_ms is None:
                 group.empty_since_wall_ms = sweep.wall_ms
             if _idle(group, sweep):
@@ -391,23 +398,32 @@ def _without(command: CommitOffsets, places: frozenset[int]) -> CommitOffsets:
 def _sweeps(group: StoredGroup, sweep: Sweep) -> bool:
     """Whether `sweep` changes anything in the group."""
     if group.occupied:
-        return bool(_unread(group, sweep))
-    return bool(group.empty_since_wall_ms is None or _expired(group, sweep) or _idle(group, sweep))
+        return _has_older(group, sweep)
+    since = group.empty_since_wall_ms
+    if since is None or _idle(group, sweep):
+        return True
+    return since <= sweep.wall_ms - sweep.retention_ms and _has_older(group, sweep)
 
 
-def _expired(group: StoredGroup, sweep: Sweep) -> list[tuple[str, int]]:
-    """The offsets that `sweep` removes from a group without members."""
-    if group.empty_since_wall_ms is None:
-        return []
-    if group.empty_since_wall_ms > sweep.wall_ms - sweep.retention_ms:
-        return []
-    return _older(group, sweep, group.offsets)
+def _has_older(group: StoredGroup, sweep: Sweep) -> bool:
+    limit_ms = sweep.wall_ms - sweep.retention_ms
+    if group.oldest_wall_ms is None or group.oldest_wall_ms <= limit_ms:
+        times = (
+            stored.commit_wall_ms
+            for topic in _removable(group)
+            for stored in group.offsets[topic].values()
+        )
+        group.oldest_wall_ms = min(times, default=NEVER_MS)
+    return group.oldest_wall_ms <= limit_ms
 
 
-def _unread(group: StoredGroup, sweep: Sweep) -> list[tuple[str, int]]:
-    """In a group with members: the old offsets in topics that no member reads (KIP-211)."""
+def _removable(group: StoredGroup) -> Iterable[str]:
+    """The topics whose offsets may get too old: all, or in a group with members those that no
+    member reads (KIP-211)."""
+    if not group.occupied:
+        return group.offsets.keys()
     read = _topics_read(group)
-    return [] if read is None else _older(group, sweep, group.offsets.keys() - read)
+    return () if read is None else group.offsets.keys() - read
 
 
 def _topics_read(group: StoredGroup) -> frozenset[str] | None:
@@ -429,10 +445,14 @@ def _topics_read(group: StoredGroup) -> frozenset[str] | None:
     return read
 
 
-def _older(group: StoredGroup, sweep: Sweep, topics: Iterable[str]) -> list[tuple[str, int]]:
+def _older(group: StoredGroup, sweep: Sweep) -> list[tuple[str, int]]:
+    """The offsets that `sweep` removes."""
+    since = group.empty_since_wall_ms
+    if not group.occupied and (since is None or since > sweep.wall_ms - sweep.retention_ms):
+        return []
     return [
         (topic, partition)
-        for topic in sorted(topics)
+        for topic in sorted(_removable(group))
         for partition, stored in group.offsets[topic].items()
         if stored.commit_wall_ms <= sweep.wall_ms - sweep.retention_ms
     ]

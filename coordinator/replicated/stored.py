@@ -43,6 +43,9 @@ class StoredGroup:
     offsets: dict[str, dict[int, StoredOffset]] = attrs.Factory(dict)
     offsets_count: int = 0
     empty_since_wall_ms: int | None = None
+    oldest_wall_ms: int | None = None
+    """No offset that a sweep may remove was committed before; None: to be found again. It is no
+    part of the state: it spares sweeps the groups in which nothing is old enough."""
     waits: dict[WaitFor, Wait] = attrs.Factory(dict)
     """What was left of its waits, as the last coordinator recorded; all others have their full
     time."""

@@ -344,10 +344,10 @@ def test_offsets_that_nobody_needs_any_more_are_swept() -> None:
     world.ask(1, OffsetCommitRequest("g", topics=topics), 8)
     stores = [node.machines[paxos_group(world)].consumer_groups for node in world.nodes.values()]
     assert [len(store) for store in stores] == [1, 1, 1]
-    world.advance(120_000, step_ms=20_000)
+    world.advance(120_000, step_ms=10_000)
     retention_ms = CoordinatorConfig().offsets_retention_ms
     world.advance(retention_ms + 180_000, step_ms=retention_ms)
-    world.advance(1_200_000, step_ms=60_000)
+    world.advance(1_200_000, step_ms=10_000)
     assert [len(store) for store in stores] == [0, 0, 0]
 
 
