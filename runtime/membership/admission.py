@@ -181,6 +181,9 @@ class Admission:
         """A later incarnation of this node that peers know: the next start must begin above it."""
         self.settled = self._is_known()
         """Admitted, or durably non-voting: this node may take part."""
+        self.noted = False
+        """Whether the directory says so (storage.lives). Only then are peers told that this node
+        takes part: what they witness of a life can then be held against older copies."""
 
     @property
     def asks(self) -> bool:
@@ -241,7 +244,8 @@ class Admission:
             self._found = place
         if self._claims:
             return Life(self.incarnation, self.previous, self._found, settled=False, asks=True)
-        return Life(self.incarnation, self.previous, place, self.settled, self.asks)
+        settled = self.settled and self.noted
+        return Life(self.incarnation, self.previous, place, settled, self.asks)
 
     def asked(self, node: NodeId) -> None:
         """Take note that our Life was sent to a node."""
@@ -261,8 +265,10 @@ class Admission:
     def _judgement(self, node: NodeId, life: Life, known: Incarnation) -> Judgement:
         if life.incarnation < known:
             return Judgement.OUTDATED
-        seen = self._witnessed.get(node)
-        if seen is not None and seen[0] < life.incarnation and life.place < seen[1]:
+        seen, reached = self._witnessed.get(node, (life.incarnation, life.place))
+        # A log whose past lacks a life that took part is a copy of an older one, perhaps longer.
+        lacks = life.place < reached or 0 < life.previous < seen
+        if seen < life.incarnation and lacks:
             return Judgement.FORGETFUL
         if life.previous and self._unknown.get(node) == life.previous:
             return Judgement.FORGETFUL

@@ -46,7 +46,7 @@ class LocalRecords:
         self._written = read_witness(disk)
         self._lives = read_lives(disk)
         self.admission: Admission | None = None
-        self._admission_noted = self._admission_wanted = self._full = False
+        self._admission_wanted = self._full = False
 
     def admission_is_durable(self) -> bool:
         """Whether the admission of this incarnation is durable; called while this node takes part.
@@ -55,16 +55,17 @@ class LocalRecords:
         past at the next start (storage.lives).
         """
         admission = self.admission
-        if admission is None or self._admission_noted:
+        if admission is None or admission.noted:
             return True
         self._admission_wanted = True
         if not self._busy and not self._full:
             lives = self._lives.started(admission.incarnation, admission.incarnation)
-            self._write(partial(write_lives, self._disk, lives), partial(self._admitted, lives))
+            noted = partial(self._admitted, admission, lives)
+            self._write(partial(write_lives, self._disk, lives), noted)
         return False
 
-    def _admitted(self, lives: Lives) -> None:
-        self._lives, self._admission_noted, self._admission_wanted = lives, True, False
+    def _admitted(self, admission: Admission, lives: Lives) -> None:
+        self._lives, admission.noted, self._admission_wanted = lives, True, False
 
     def tick(self) -> None:
         """Write what was witnessed; called once a second. So after a failure of all nodes, about a

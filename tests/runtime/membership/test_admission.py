@@ -247,6 +247,8 @@ def test_who_has_doubts_is_asked_what_it_was_asked_at_first() -> None:
     admission = asking(99)
     assert admission.life(EARLY).place == EARLY
     answer(admission, 2, Judgement.KNOWN)
+    assert not admission.life(LATE).settled, "not before its directory says so"
+    admission.noted = True
     usual = admission.life(LATE)
     assert (usual.place, usual.settled) == (LATE, True)
     answer(admission, 3, Judgement.FORGETFUL)

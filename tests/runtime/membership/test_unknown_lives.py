@@ -62,3 +62,18 @@ def test_how_far_its_log_goes_is_not_compared_with_itself() -> None:
     for _ in range(2):
         asked.hear(node, life(61, 60, EARLY, settled=True))
     assert asked.witnessed[node] == (Incarnation(61), EARLY)
+
+
+def test_a_log_without_a_life_that_took_part_is_a_copy_however_long_it_is() -> None:
+    """Whole-node world 45: two old copies one after the other. The first one took part as one that
+    does not vote, and its log was the shorter one."""
+    story = Story()
+    story.register(50)
+    asked, node = story.asked(), NodeId(2)
+    for _ in range(2):
+        asked.hear(node, life(50, 49, LATE, settled=True))
+    assert judged(asked, life(60, 50, EARLY)) is Judgement.FORGETFUL
+    for _ in range(2):
+        asked.hear(node, life(60, 50, EARLY, settled=True))
+    assert judged(asked, life(61, 50, EARLY + 100)) is Judgement.FORGETFUL
+    assert judged(asked, life(62, 60, EARLY + 100)) is Judgement.KNOWN, "that one was put aside"
