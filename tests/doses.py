@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final, TypeVar
 
 T = TypeVar("T")
+ONLY_IN_FULL: Final = "only with EXAM=full (make faults has it)"
 FULL: Final = os.environ.get("EXAM") == "full"
 USUAL_SHARE: Final = 3
 

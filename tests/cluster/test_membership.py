@@ -34,7 +34,7 @@ from tests.cluster.scenery import (
     until,
 )
 from tests.cluster.trimmed import SHORT_LOG, left_behind, storage_of
-from tests.exam.hurting import ONLY_IN_FULL
+from tests.doses import ONLY_IN_FULL
 
 pytestmark = pytest.mark.cluster
 READ_ALONG = 60_000 if FULL else 12_000

@@ -28,7 +28,7 @@ from tests.cluster.scenery import (
     load,
     until,
 )
-from tests.exam.hurting import ONLY_IN_FULL
+from tests.doses import ONLY_IN_FULL
 
 pytestmark = pytest.mark.cluster
 POLL_S = 0.1

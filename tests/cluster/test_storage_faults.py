@@ -38,7 +38,7 @@ from tests.cluster.scenery import (
     until,
 )
 from tests.cluster.with_faults import faulty
-from tests.exam.hurting import ONLY_IN_FULL
+from tests.doses import ONLY_IN_FULL
 
 pytestmark = pytest.mark.cluster
 LOG = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from tests.cluster.scenery import (
     until,
 )
 from tests.cluster.test_storage_faults import flip
-from tests.exam.hurting import ONLY_IN_FULL
+from tests.doses import ONLY_IN_FULL
 
 pytestmark = pytest.mark.cluster
 TOPIC = "kept"

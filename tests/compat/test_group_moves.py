@@ -16,8 +16,8 @@ from tests.compat.group_moves import CLIENTS, Missing, cluster_of, command_of, m
 pytestmark = pytest.mark.cluster
 
 LIBRARIES = {"kafka-python": "kafka", "aiokafka": "aiokafka"}
-TASTE = ["confluent", "kafka-go"]
-"""Without EXAM=full: one that asks for its coordinator by itself, and one that needs this most."""
+TASTE = ["confluent"]
+"""Without EXAM=full."""
 MOVES = 4
 
 

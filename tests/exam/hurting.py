@@ -20,7 +20,6 @@ from cluster.state import NodeState
 from tests.cluster.scenery import observed, three_nodes
 from tests.exam.points import CRASHED
 
-ONLY_IN_FULL: Final = "only in make faults (EXAM=full)"
 MIB: Final = 1 << 20
 PATIENCE_S: Final = 60.0
 LOOK_EVERY_S: Final = 0.02

@@ -4,7 +4,7 @@ import pytest
 
 from simulator.environment.options import DiskKind, Workload
 from simulator.swarm import Job, run_world
-from tests.cluster.scenery import FULL
+from tests.doses import FULL, ONLY_IN_FULL
 from tests.simulator.hashing import digests
 
 SEEDS = (
@@ -50,6 +50,7 @@ def test_brokers_on_the_real_log(seed: int) -> None:
     assert verdict.statistics["commits"] > 0
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_a_seed_with_brokers_is_the_same_world_under_every_hash_seed() -> None:
     (found,) = digests((3, 5), [*BROKER, "consumers=2", "writers=1"])
     assert len(set(found)) == 2, "and different seeds are different worlds"

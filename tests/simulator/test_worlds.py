@@ -16,7 +16,7 @@ from simulator.environment.options import (
 )
 from simulator.swarm import Job, Summary, again, run_world, run_worlds
 from simulator.world import THINKS_PER_ROUND, World
-from tests.cluster.scenery import FULL
+from tests.doses import FULL, ONLY_IN_FULL, some
 from tests.simulator.hashing import digests
 
 SEEDS = (
@@ -36,16 +36,17 @@ SEEDS = (
 )
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", some(SEEDS))
 def test_a_world_keeps_its_promises(seed: int) -> None:
     verdict = run_world(Job(seed))
     assert not verdict.failure, f"{verdict.report}\nreplay: {Job(seed).replay_command()}"
     assert verdict.statistics["acknowledged"] > 0
 
 
-@pytest.mark.parametrize("seed", [30, 63, 900, 901, 902, 903])  # 30, 63: see test_bad_blocks.py
+@pytest.mark.parametrize("seed", some([900, 901, 902, 903, 30, 63]))
 def test_the_real_log_under_power_cuts(seed: int) -> None:
-    """storage/: the write-ahead log and its recovery, on a disk that tears unsynced data."""
+    """storage/: the write-ahead log and its recovery, on a disk that tears unsynced data. 30, 63:
+    see test_bad_blocks.py."""
     verdict = run_world(Job(seed, DiskKind.WAL))
     assert not verdict.failure, verdict.report
 
@@ -60,6 +61,7 @@ def test_the_older_ways_to_hand_over(strategy: Strategy, seed: int) -> None:
     assert verdict.statistics["notice leading"] > 0
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_a_seed_is_the_same_world_under_every_hash_seed() -> None:
     """The digest covers every frame sent and every line of the trace."""
     (found,) = digests((3, 5, 12), ["duration_ns=25000000000"])
@@ -121,6 +123,7 @@ def test_a_client_that_hears_nothing_goes_round_all_nodes(
     assert set(asked) == set(world.addresses)
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_a_world_that_runs_twice_must_be_the_same() -> None:
     job = Job(3, settings=("kept=",))
     first = run_world(job)

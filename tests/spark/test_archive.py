@@ -17,7 +17,7 @@ from pipeline.archive.replay import replay
 from pipeline.archive.replay_order import Order
 from pipeline.archive.store import Archive
 from tests.cluster.scenery import FULL
-from tests.exam.hurting import ONLY_IN_FULL
+from tests.doses import ONLY_IN_FULL
 from tests.spark.bus import OurBus, Row
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]

@@ -18,7 +18,7 @@ from history.known import Options
 from history.record import Op, Record
 from pipeline.audit import generate, main
 from tests.cluster.scenery import FULL, GROUPS, acknowledged, judge, load, three_nodes, until
-from tests.exam.hurting import ONLY_IN_FULL
+from tests.doses import ONLY_IN_FULL
 from tests.history.test_mutations import MUTATIONS, good_history
 from tests.spark.many_histories import (
     Counts,

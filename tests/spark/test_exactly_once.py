@@ -24,7 +24,7 @@ import pytest
 from pyspark_evenkeel.client.cluster import LATEST, Cluster, Place
 from pyspark_evenkeel.client.settings import ClusterSettings
 from tests.cluster.scenery import FULL
-from tests.exam.hurting import ONLY_IN_FULL
+from tests.doses import ONLY_IN_FULL
 from tests.spark.bus import WAIT_S, OurBus
 from tests.spark.conftest import ROOT
 from tests.spark.streaming_job import copy_rows

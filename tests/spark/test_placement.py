@@ -26,8 +26,8 @@ from pipeline.placement.main import main, now_ms
 from pipeline.placement.publishing import Decision, Outcome, Publisher
 from pipeline.placement.stream import Computation, end_between_batches
 from tests.cluster.scenery import FULL, SOON_BACK
+from tests.doses import ONLY_IN_FULL
 from tests.evenkeel.shared_cluster import ROOT, running_cluster, settled
-from tests.exam.hurting import ONLY_IN_FULL
 from tests.spark.bus import OurBus
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]

@@ -42,7 +42,7 @@ from pipeline.placement.logic import (
 from pipeline.placement.publishing import Decision, Outcome, Publisher
 from pipeline.placement.stream import Computation, Decisions, tally_of
 from tests.cluster.scenery import FULL
-from tests.exam.hurting import ONLY_IN_FULL
+from tests.doses import ONLY_IN_FULL
 from tests.pipeline.placement.node import Node, served
 from tests.pipeline.placement.reports import START_MS, report, steady
 from tests.spark.bus import OurBus

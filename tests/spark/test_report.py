@@ -17,7 +17,7 @@ from pipeline.report.files import InputError, find
 from pipeline.report.schema import MOVES, SAMPLES, ddl
 from tests.benchmarks.load.test_samples import ENVIRONMENT, LABELS
 from tests.cluster.scenery import FULL
-from tests.exam.hurting import ONLY_IN_FULL
+from tests.doses import ONLY_IN_FULL
 
 pytestmark = pytest.mark.spark
 

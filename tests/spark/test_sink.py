@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 
 from pyspark_evenkeel.by_destination import by_destination
 from tests.cluster.scenery import FULL
-from tests.exam.hurting import ONLY_IN_FULL
+from tests.doses import ONLY_IN_FULL
 from tests.spark.bus import OurBus
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]

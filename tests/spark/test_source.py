@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 from pyspark.testing import assertSchemaEqual
 
 from tests.cluster.scenery import FULL
-from tests.exam.hurting import ONLY_IN_FULL
+from tests.doses import ONLY_IN_FULL
 from tests.spark.bus import WAIT_S, Bus, OurBus, Row
 from tests.spark.conftest import ROOT
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.scenery import FULL
-from tests.exam.hurting import ONLY_IN_FULL
+from tests.doses import ONLY_IN_FULL
 from tests.spark.bus import OurBus, Row
 from wire.software import VERSION
 

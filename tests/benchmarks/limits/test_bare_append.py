@@ -19,7 +19,7 @@ from benchmarks.suites.bench import QUICK, Bench, BenchmarkFailed, start_module
 from cluster.workload import stored
 from tests.benchmarks.suites.test_fresh_cluster import SOON_EVEN
 from tests.cluster.scenery import FULL
-from tests.exam.hurting import ONLY_IN_FULL
+from tests.doses import ONLY_IN_FULL
 from wire.records.batch import iterate_records, split
 
 pytestmark = pytest.mark.cluster

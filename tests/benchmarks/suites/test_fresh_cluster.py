@@ -33,7 +33,7 @@ from cluster.workload import WorkloadError, stored
 from tests.benchmarks.load.test_samples import rows_of
 from tests.benchmarks.machines.machines_here import skip_without_machines
 from tests.cluster.scenery import FULL
-from tests.exam.hurting import ONLY_IN_FULL
+from tests.doses import ONLY_IN_FULL
 
 pytestmark = pytest.mark.cluster
 

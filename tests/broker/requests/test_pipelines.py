@@ -18,6 +18,7 @@ from tests.broker.requests.test_stretches import STRETCH_MS_MAX, TRIES, Measured
 from tests.broker.requests.test_stretches import (
     _collects_as_a_node as _collects_as_a_node,  # a fixture
 )
+from tests.doses import some
 from tests.runtime.doubles import FakePlane, FakeSystemClock, Recorder, Tcp, frame
 from wire.framing import FrameLimits
 
@@ -98,7 +99,7 @@ def _sent(client: socket.socket, left: memoryview) -> int:
         return len(left)  # the node has closed the connection
 
 
-@pytest.mark.parametrize("api", DEAR_APIS)
+@pytest.mark.parametrize("api", some(DEAR_APIS))
 def test_no_pipeline_holds_the_loop(api: str) -> None:
     for size in SIZES:
         for dear in dear_requests(api, size):

@@ -20,8 +20,9 @@ from storage.format import OFFSET_BITS, OFFSET_MASK, SEGMENT_HEADER_BYTES, segme
 from storage.identity import IDENTITY_COPY_NAME, IDENTITY_NAME
 from storage.log.synced_mark import MARK_NAME
 from tests.cluster.scenery import FULL, acknowledged, judge, load, until
+from tests.doses import ONLY_IN_FULL
 from tests.exam.disks.logs import log_of, opened, whole
-from tests.exam.hurting import ONLY_IN_FULL, SMALL_SEGMENTS, Hurting, hurting, until_true
+from tests.exam.hurting import SMALL_SEGMENTS, Hurting, hurting, until_true
 from tests.exam.own_copies import judge_own_copies
 
 pytestmark = pytest.mark.cluster

@@ -25,6 +25,7 @@ from cluster import health, workload
 from cluster.launcher import Launcher, node_command
 from tests.cluster.scenery import FULL, PARTITIONS, READ_S, in_thread, three_nodes
 from tests.cluster.with_faults import faulty
+from tests.doses import ONLY_IN_FULL
 from tests.exam.disks.careful import Careful
 from tests.exam.load.test_order import Dose, produce, read_back
 
@@ -48,7 +49,6 @@ DONE_S: Final = 240.0
 Fill = Callable[[int, bool], None]
 """Fill the disk of a node, or make room there."""
 
-TASTE: Final = (Dose(4, 20_000, 1_500, acks=-1), Dose(4, 20_000, 1_500, acks=0))
 WHOLE: Final[Mapping[str, tuple[Dose, ...]]] = {
     **{
         name: tuple(
@@ -227,15 +227,13 @@ REAL: Final = pytest.param(
     True,
     id="file systems",
     marks=[
-        pytest.mark.skipif(not FULL, reason="the full dose of make faults"),
         pytest.mark.skipif(os.geteuid() != 0, reason="file systems are mounted by root"),
     ],
 )
 
 
-@pytest.mark.parametrize(
-    "doses", WHOLE.values() if FULL else [TASTE], ids=WHOLE if FULL else ["taste"]
-)
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
+@pytest.mark.parametrize("doses", WHOLE.values(), ids=WHOLE)
 @pytest.mark.parametrize("real", [pytest.param(False, id="told"), REAL])
 async def test_a_pipeline_that_meets_full_disks_loses_nothing_and_keeps_its_order(
     tmp_path: Path, real: bool, doses: tuple[Dose, ...]

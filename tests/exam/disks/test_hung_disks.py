@@ -34,8 +34,9 @@ from tests.cluster.scenery import (
     until,
 )
 from tests.cluster.with_faults import faulty
+from tests.doses import ONLY_IN_FULL
 from tests.exam.disks.own_disks import OwnDisk, command_on, own_disks
-from tests.exam.hurting import ONLY_IN_FULL, SMALL_SEGMENTS
+from tests.exam.hurting import SMALL_SEGMENTS
 from tests.exam.prober import Prober
 from wire.error_codes import ErrorCode
 

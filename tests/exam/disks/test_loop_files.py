@@ -20,8 +20,8 @@ from tests.cluster.scenery import (
     until,
 )
 from tests.cluster.trimmed import SHORT_LOG
+from tests.doses import ONLY_IN_FULL
 from tests.exam.disks.loop_calls import LoopCalls, touched, while_serving
-from tests.exam.hurting import ONLY_IN_FULL
 
 RATE = 800
 PAGES = ("/livez", "/readyz", "/metrics", "/status", "/console")

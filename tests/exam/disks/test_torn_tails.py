@@ -13,8 +13,9 @@ import pytest
 from cluster.workload import SteadyProducer
 from storage.format import OFFSET_BITS, OFFSET_MASK, SEGMENT_HEADER_BYTES, segment_name
 from tests.cluster.scenery import FULL, acknowledged, judge, load, until
+from tests.doses import ONLY_IN_FULL
 from tests.exam.disks.logs import log_of, opened, whole
-from tests.exam.hurting import ONLY_IN_FULL, Hurting, hurting
+from tests.exam.hurting import Hurting, hurting
 from tests.exam.own_copies import judge_own_copies
 from tests.exam.points import TORN
 
@@ -38,6 +39,7 @@ def spoil(directory: Path, end: int, size: int, dice: random.Random) -> None:
         file.write(rubbish)
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_a_torn_tail_is_cut_off(tmp_path: Path) -> None:
     """The node dies between a write and its fdatasync, and all or half of the write is lost."""
     dice = random.Random(3)

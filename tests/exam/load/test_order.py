@@ -22,6 +22,7 @@ from cluster import health, workload
 from cluster.launcher import Launcher
 from cluster.workload import CLIENT_LOG
 from tests.cluster.scenery import FULL, PARTITIONS, READ_S, in_thread, three_nodes
+from tests.doses import ONLY_IN_FULL
 
 pytestmark = pytest.mark.cluster
 
@@ -41,13 +42,6 @@ class Dose(NamedTuple):
     steals: bool = False
     eager: bool = False
     """Small batches and immediate retries: so there is always a pipeline."""
-
-
-TASTE: Final = (
-    Dose(1, 500_000, 250, acks=-1),
-    Dose(4, 20_000, 2_000, acks=0, steals=True),
-    Dose(4, 1_000, 10_000, acks=1, steals=True),
-)
 
 
 def doses(size: int, count: int) -> tuple[Dose, ...]:
@@ -177,9 +171,8 @@ async def run(cluster: Launcher, number: int, dose: Dose) -> None:
         assert found[producer] == list(range(dose.messages)), (dose, producer)
 
 
-@pytest.mark.parametrize(
-    "doses", WHOLE.values() if FULL else [TASTE], ids=WHOLE if FULL else ["taste"]
-)
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
+@pytest.mark.parametrize("doses", WHOLE.values(), ids=WHOLE)
 async def test_what_is_sent_without_a_pause_arrives_once_and_in_order(
     tmp_path: Path, doses: tuple[Dose, ...]
 ) -> None:

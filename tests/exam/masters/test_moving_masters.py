@@ -38,7 +38,7 @@ from tests.cluster.scenery import (
     load,
     until,
 )
-from tests.exam.hurting import ONLY_IN_FULL
+from tests.doses import ONLY_IN_FULL
 from tests.exam.masters.moves_watched import Away, Notes, Steal, Watch, wall_ms
 from tests.exam.prober import Prober
 from wire.error_codes import ErrorCode

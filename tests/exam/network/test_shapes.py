@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.scenery import FULL
-from tests.exam.hurting import ONLY_IN_FULL
+from tests.doses import ONLY_IN_FULL
 from tests.exam.network.apart import program
 from tests.exam.network.shapes import OF_FIVE, OF_THREE, SHAPES
 

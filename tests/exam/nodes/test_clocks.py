@@ -36,7 +36,8 @@ from tests.cluster.scenery import (
     load,
     until,
 )
-from tests.exam.hurting import ONLY_IN_FULL, Hurting, hurting
+from tests.doses import ONLY_IN_FULL
+from tests.exam.hurting import Hurting, hurting
 
 pytestmark = pytest.mark.cluster
 

@@ -13,7 +13,8 @@ import pytest
 from cluster import health
 from cluster.workload import SteadyProducer
 from tests.cluster.scenery import FULL, acknowledged, judge, load, spread, until
-from tests.exam.hurting import ONLY_IN_FULL, SMALL_SEGMENTS, Hurting, hurting
+from tests.doses import ONLY_IN_FULL
+from tests.exam.hurting import SMALL_SEGMENTS, Hurting, hurting
 from tests.exam.own_copies import judge_own_copies
 from tests.exam.points import AT_ELECTIONS, AT_START, AT_STEALS, POINTS, TORN, UNDER_LOAD
 

@@ -11,7 +11,8 @@ import pytest
 from cluster.workload import SteadyProducer
 from tests.cluster.scenery import FULL, acknowledged, everything_has_a_master, judge, load, until
 from tests.cluster.trimmed import AWAY, SHORT_LOG, groups_of, is_back, left_behind, restart
-from tests.exam.hurting import ONLY_IN_FULL, Hurting, hurting
+from tests.doses import ONLY_IN_FULL
+from tests.exam.hurting import Hurting, hurting
 from tests.exam.points import AT_TRANSFER, AT_UPKEEP
 
 pytestmark = pytest.mark.cluster
@@ -55,12 +56,6 @@ async def die_at_all(tmp_path: Path, points: Iterable[str]) -> None:
             await acknowledged(producer, A_FEW)
         report = await judge(hurt.cluster, producer)
     assert report.acknowledged_during_faults > 0
-
-
-@pytest.mark.skipif(FULL, reason="every point is tried by itself")
-async def test_a_taste_of_dying_at_upkeep(tmp_path: Path) -> None:
-    """The peer's state is durable but not yet installed."""
-    await die_at_all(tmp_path, ("install.before",))
 
 
 @pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)

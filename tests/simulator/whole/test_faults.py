@@ -9,6 +9,7 @@ from simulator.whole.hunts.hunting import small
 from simulator.whole.mutants import MUTANTS
 from simulator.whole.options import Fault
 from simulator.whole.swarm import run_world
+from tests.doses import some
 
 S = 1_000 * MS
 PLAIN = dict(operators=0, pipeliners=0, consumers=0)
@@ -28,32 +29,34 @@ MOVING = dict(
 
 @pytest.mark.parametrize(
     ("seed", "faults", "changes", "happened"),
-    [
-        (
-            11,
-            {Fault.STOP, Fault.ROLL, Fault.MEMBER_DIES, Fault.MEMBER_STALLS, Fault.PLACES},
-            {"reborn": True, "consumers": 2},
-            ("nodes stopped", "dead members found out", "topics made anew"),
-        ),
-        (
-            2,
-            {Fault.MOVE, Fault.ADD_NODE, Fault.REMOVE_NODE, Fault.LOST_DIRECTORY},
-            {"nodes": 4, "producers": 1, "pipeliners": 0},
-            ("nodes added", "directories lost"),
-        ),
-        (
-            3,
-            {Fault.DAMAGE, Fault.WRONG_CLOCK, Fault.OTHER_VERSION},
-            {"trimmed": True, "compacted": True, "producers": 2, "segment_bytes": 64 << 10},
-            ("files damaged", "clocks far off", "trims by retention", "compacted topic read"),
-        ),
-        (
-            1,
-            {Fault.CUT_TAKER},
-            {**MOVING, "patience_ms": 5_000},
-            ("new masters hit",),
-        ),
-    ],
+    some(
+        [
+            (
+                11,
+                {Fault.STOP, Fault.ROLL, Fault.MEMBER_DIES, Fault.MEMBER_STALLS, Fault.PLACES},
+                {"reborn": True, "consumers": 2},
+                ("nodes stopped", "dead members found out", "topics made anew"),
+            ),
+            (
+                2,
+                {Fault.MOVE, Fault.ADD_NODE, Fault.REMOVE_NODE, Fault.LOST_DIRECTORY},
+                {"nodes": 4, "producers": 1, "pipeliners": 0},
+                ("nodes added", "directories lost"),
+            ),
+            (
+                3,
+                {Fault.DAMAGE, Fault.WRONG_CLOCK, Fault.OTHER_VERSION},
+                {"trimmed": True, "compacted": True, "producers": 2, "segment_bytes": 64 << 10},
+                ("files damaged", "clocks far off", "trims by retention", "compacted topic read"),
+            ),
+            (
+                1,
+                {Fault.CUT_TAKER},
+                {**MOVING, "patience_ms": 5_000},
+                ("new masters hit",),
+            ),
+        ]
+    ),
 )
 def test_worlds_are_clean(
     seed: int, faults: set[Fault], changes: dict[str, object], happened: tuple[str, ...]

@@ -12,6 +12,7 @@ from simulator.whole.hunts.catalogue import HUNTS
 from simulator.whole.hunts.hunting import run, small
 from simulator.whole.options import Fault
 from simulator.whole.swarm import run_world
+from tests.doses import some
 
 REPORT: Final = Path(__file__).parents[3] / "docs" / "mutants.md"
 
@@ -59,23 +60,25 @@ def test_a_planted_bug_is_found(name: str, seed: int, says: str) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "changes", "happened"),
-    [
-        (
-            Fault.RESET,
-            dict(vandals=1, squatters=1, namers=1, tight=True, consumers=0, operators=0),
-            ("connections squatted", "unreadable batches refused"),
-        ),
-        (Fault.FORK, dict(duration_ns=14_000 * MS), ("logs made to differ",)),
-        (Fault.WORDS, {}, ("words spoilt",)),
-        (Fault.FREEZE, dict(lease_ms=4_000), ("fault: a machine stands still",)),
-        (
-            Fault.LIES,
-            dict(duration_ns=26_000 * MS, fault_gap_ns=100 * MS, groups=1, operators=0),
-            ("lies: exaggerate", "lies: teach", "lies: accept", "lies: repeat", "lies: greet"),
-        ),
-        (Fault.FORK_APART, dict(duration_ns=14_000 * MS), ("logs made to differ",)),
-        (Fault.OLD_TWICE, dict(duration_ns=16_000 * MS), ("old copies started twice",)),
-    ],
+    some(
+        [
+            (
+                Fault.RESET,
+                dict(vandals=1, squatters=1, namers=1, tight=True, consumers=0, operators=0),
+                ("connections squatted", "unreadable batches refused"),
+            ),
+            (Fault.FORK, dict(duration_ns=14_000 * MS), ("logs made to differ",)),
+            (Fault.WORDS, {}, ("words spoilt",)),
+            (Fault.FREEZE, dict(lease_ms=4_000), ("fault: a machine stands still",)),
+            (
+                Fault.LIES,
+                dict(duration_ns=26_000 * MS, fault_gap_ns=100 * MS, groups=1, operators=0),
+                ("lies: exaggerate", "lies: teach", "lies: accept", "lies: repeat", "lies: greet"),
+            ),
+            (Fault.FORK_APART, dict(duration_ns=14_000 * MS), ("logs made to differ",)),
+            (Fault.OLD_TWICE, dict(duration_ns=16_000 * MS), ("old copies started twice",)),
+        ]
+    ),
 )
 def test_worlds_are_clean(
     fault: Fault, changes: dict[str, object], happened: tuple[str, ...]
