@@ -39,7 +39,7 @@ from runtime.balancing.draining import DRAIN_S, STEP_S, Draining
 from runtime.balancing.handovers import Handovers
 from runtime.balancing.hosting import Hosting
 from runtime.balancing.load_meter import LoadMeter
-from runtime.balancing.planning_loop import PlanningLoop
+from runtime.balancing.planning_loop import BackgroundSolver, PlanningLoop
 from runtime.clients.clients import Clients
 from runtime.config.config import Config, ConfigError, load
 from runtime.config.fields import Address
@@ -435,26 +435,26 @@ class Node:
         self.broker.delayed_fetches.appended(uids)
 
     def _wire_planner(self, book: ClusterLoad) -> None:
-        config, engine = self.config, self.engine
-        interval_ns = config.balancer.load_interval_ms * MS
+        config, engine, client = self.config, self.engine, self.client
         self.meter = LoadMeter(
             engine,
             self.broker,
-            self.client,
+            client,
             book,
-            interval_ns,
+            config.balancer.load_interval_ms * MS,
             self.disk.threads.cpu_ns,
             self.machine.new_id,
         )
         self.machines[REGISTRY_GROUP].on_records = self.meter.on_records
         self.planner = PlanningLoop(
             engine,
-            self.client,
+            client,
             Planning(settings.planning(config)) if config.balancer.enabled else None,
             book,
             hold_down_ms=config.balancer.hold_down_ms,
             lag_slots_max=settings.balancing(config).lag_slots_max,
             journal=self.journal,
+            solver=BackgroundSolver(self.upkeep.searcher),
         )
         self.loop.slow = self.planner.slow
 

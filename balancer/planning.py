@@ -24,7 +24,7 @@ from typing import Final
 import attrs
 
 from balancer.planner.levels import weights_on
-from balancer.planner.planner import Plan, solve
+from balancer.planner.planner import Plan
 from balancer.planner.problem import (
     WEIGHT_NORMAL,
     Evenness,
@@ -46,6 +46,7 @@ from balancer.registry.policy import (
 )
 from balancer.registry.registry import Registry
 from balancer.replica_planning import ReplicaPlanning, ReplicaState, ReplicaView
+from balancer.solving import Decision, Solver, Thinking, at_once
 from balancer.stealing.judgement import muted_nodes
 from paxos.ids import MS, GroupId, NodeId, Now
 
@@ -173,12 +174,17 @@ class Planning:
         self._since_boot_ns = 0
         self._settled: object = None
         """The situation that was found to be even."""
+        self.solver: Solver = at_once
+        self._thinking: Thinking[AdoptPlan | SetReplicaSets | None] | None = None
+        """The decision under way about the present situation."""
         self._proposed_boot_ns: int | None = None
         self._over_since_boot_ns: int | None = None
         self._weighed_boot_ns: int | None = None
         self._looked_boot_ns = 0
         self._welcomed: frozenset[NodeId] = frozenset()
         """The nodes that could be planned for at the last look."""
+        self._seen = self._welcomed
+        """The same, of the decision under way."""
 
     # ---- the loop --------------------------------------------------------------------------------
 
@@ -187,10 +193,18 @@ class Planning:
         self._watch(view)
         waits_for = self._waits_for(view)
         if waits_for is not None:
-            self.state = waits_for
+            self.state, self._thinking = waits_for, None
             return None
-        now = view.now.boot_ns
-        sets = self.replicas.on_tick(self.replica_view(view))
+        if self._thinking is None:
+            self._thinking = Thinking(self._decide(view))
+        command = self._thinking.go_on(self.solver)
+        if self._thinking.decided:
+            self._thinking, self._welcomed = None, self._seen
+        return command
+
+    def _decide(self, view: PlanningView) -> Decision[AdoptPlan | SetReplicaSets | None]:
+        now, self._seen = view.now.boot_ns, self._welcomed
+        sets = yield from self.replicas.decide(self.replica_view(view))
         if sets is not None:
             self.state, self._proposed_boot_ns = PlanningState.PROPOSED, now
             return sets
@@ -209,10 +223,12 @@ class Planning:
             return None
         # By counts in spite of the policy, because weights are outdated: keep what they made even.
         wants_weight = view.registry.policy.evenness is Evenness.WEIGHT
-        if not hard and wants_weight and not (by_weight and self._overweight(view, problem)):
-            self.state, self._settled = PlanningState.TOLERATED, self._situation
-            return None
-        plan = solve(problem)
+        if not hard and wants_weight:
+            overweight = by_weight and (yield from self._overweight(view, problem))
+            if not overweight:
+                self.state, self._settled = PlanningState.TOLERATED, self._situation
+                return None
+        plan = yield problem
         if plan.placement == view.registry.placement:
             self.state, self._settled = PlanningState.EVEN, self._situation
             return None
@@ -242,7 +258,7 @@ class Planning:
         )
         if situation != self._situation:
             self._situation, self._since_boot_ns = situation, now
-            self._settled = self._proposed_boot_ns = None
+            self._settled = self._proposed_boot_ns = self._thinking = None
 
     def _waits_for(self, view: PlanningView) -> PlanningState | None:
         now = view.now.boot_ns
@@ -267,7 +283,7 @@ class Planning:
         """
         placement, framed = view.registry.placement, frame(problem)
         new = sorted(framed.allowed.keys() - self._welcomed)
-        self._welcomed = frozenset(framed.allowed)
+        self._seen = frozenset(framed.allowed)
         on = Counter(node for group, node in placement.items() if group in framed.free)
         used = set(placement.values())
         if view.registry.policy.automatic and max(on.values(), default=0) > 1:
@@ -282,13 +298,14 @@ class Planning:
         self._looked_boot_ns = now
         return True
 
-    def _overweight(self, view: PlanningView, problem: Problem) -> bool:
+    def _overweight(self, view: PlanningView, problem: Problem) -> Decision[bool]:
         """Whether a node has been above its share by more than the trigger for long enough."""
         now = view.now.boot_ns
         trigger = view.registry.policy.trigger_percent
         objectives = attrs.evolve(problem.objectives, tolerance_percent=trigger)
         at_trigger = attrs.evolve(problem, objectives=objectives)
-        if not solve(at_trigger).moves:
+        plan = yield at_trigger
+        if not plan.moves:
             self._over_since_boot_ns = None
             return False
         if self._over_since_boot_ns is None:

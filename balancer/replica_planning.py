@@ -23,9 +23,9 @@ from balancer.replicas import (
     ReplicaPlan,
     ReplicaProblem,
     ReplicaReason,
-    plan_replicas,
     size_wanted,
 )
+from balancer.solving import Decision
 from paxos.ids import MS, GroupId, NodeId, Now
 
 URGENT: Final = (ReplicaReason.NODE_DEAD, ReplicaReason.TOO_FEW, ReplicaReason.NODE_LEAVING)
@@ -80,7 +80,7 @@ class ReplicaPlanning:
         """The situation in which there was nothing to do."""
         self._looked_boot_ns = 0
 
-    def on_tick(self, view: ReplicaView) -> SetReplicaSets | None:
+    def decide(self, view: ReplicaView) -> Decision[SetReplicaSets | None]:
         """The change to propose now, if any."""
         registry = view.registry
         if registry.cluster is None or not registry.cluster.founders:
@@ -98,18 +98,16 @@ class ReplicaPlanning:
         )
         if situation == self._settled and now < self._looked_boot_ns + LOOK_EVERY_NS:
             return None
+        plan = yield problem(view)
         self._looked_boot_ns = now
         under_way = moving(registry)
-        chosen = self.chosen(view, self.plan(view), under_way)
+        chosen = self.chosen(view, plan, under_way)
         if chosen:
             self.state = ReplicaState.PROPOSED
             return command(view, chosen)
         self._settled = situation
         self.state = ReplicaState.MOVING if under_way else ReplicaState.AS_WANTED
         return None
-
-    def plan(self, view: ReplicaView) -> ReplicaPlan:
-        return plan_replicas(problem(view))
 
     def chosen(
         self, view: ReplicaView, plan: ReplicaPlan, under_way: tuple[GroupId, ...]

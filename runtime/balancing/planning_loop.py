@@ -5,6 +5,7 @@ shows (dry runs, previews) also come from here, on any node.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TypeAlias
 
 from balancer.planner.problem import Evenness
@@ -12,7 +13,9 @@ from balancer.planning import Planning, PlanningView
 from balancer.registry.commands import AdoptPlan, Done, PlacementSet, Result, SetReplicaSets
 from balancer.registry.load import ClusterLoad
 from balancer.registry.registry import Registry
+from balancer.solving import Answer, Question, Solver, at_once
 from balancer.stealing.view import GroupView
+from broker.ports import BackgroundWorker
 from paxos.ids import REGISTRY_GROUP, SLOT_ZERO, GroupId, NodeId, Now, Slot
 from runtime.engine.engine import Engine
 from runtime.membership.registry_client import RegistryClient
@@ -64,6 +67,28 @@ def _view(engine: Engine, group: GroupId, now: Now) -> GroupView:
     )
 
 
+class BackgroundSolver:
+    """Plans are made in another thread: with hundreds of groups each takes tens of milliseconds.
+    One question at a time; the answer to one that nobody asks any more is dropped."""
+
+    def __init__(self, worker: BackgroundWorker) -> None:
+        self._worker = worker
+        self._question: Question | None = None
+        self._answer: Answer | None = None
+        self._busy = False
+
+    def __call__(self, question: Question) -> Answer | None:
+        if question is not self._question:
+            if self._busy:
+                return None
+            self._question, self._answer, self._busy = question, None, True
+            self._worker.submit(partial(at_once, question), self._on_answer)
+        return self._answer
+
+    def _on_answer(self, answer: Answer) -> None:
+        self._answer, self._busy = answer, False
+
+
 class PlanningLoop:
     """With `planning` None this node makes no plans by itself (balancer.enabled = false)."""
 
@@ -77,10 +102,13 @@ class PlanningLoop:
         hold_down_ms: int,
         lag_slots_max: int,
         journal: Journal,
+        solver: Solver = at_once,
     ) -> None:
         self._engine, self._client, self._journal = engine, client, journal
         self._registry: Registry = client.registry
         self._planning = planning
+        if planning is not None:
+            planning.solver = solver
         self.asked = planning or Planning()
         """Makes plans for dry runs, on any node."""
         self.cluster_load = book

@@ -19,7 +19,9 @@ from balancer.registry.commands import (
 )
 from balancer.registry.load import ClusterLoad
 from balancer.registry.policy import Policy, Weights
+from balancer.solving import Question, at_once
 from paxos.ids import MS, GroupId, NodeId
+from tests.balancer.late_answers import answers as answers  # a fixture
 from tests.balancer.literals import at, founded, placement, register, run
 from tests.balancer.test_load import report
 
@@ -192,10 +194,9 @@ def test_a_pinned_group_stays_and_the_rest_is_levelled_around_it() -> None:
 def test_a_plan_that_lost_the_race_is_made_again_for_the_new_placement() -> None:
     """E8: compare-and-set refuses it, and nothing is lost."""
     story = Story("111111")
-    story.now_ms = 1_000
-    story.planning.on_tick(story.view())
-    story.now_ms = 2_000
-    command = story.planning.on_tick(story.view())
+    command = None
+    for story.now_ms in range(1_000, 3_000, 200):
+        command = command or story.planning.on_tick(story.view())
     assert command is not None
     run(story.registry, PinGroup(GroupId(0), NodeId(2)), command)
     assert story.registry.plans == ()
@@ -340,3 +341,38 @@ def test_capacities_and_topics_come_from_the_registry() -> None:
     problem = story.planning.problem(story.view())
     assert [one.capacity for one in problem.nodes] == [100, 50, 100]
     assert problem.objectives == policy.objectives
+
+
+def test_a_decision_about_a_situation_that_is_over_is_dropped() -> None:
+    """The answer comes late; meanwhile a node has begun to drain."""
+    story = Story("111111")
+    asked: list[Question] = []
+
+    def never(question: Question) -> None:
+        asked.append(question)
+
+    story.planning.solver = never
+    story.run(2_000)
+    assert len({id(one) for one in asked}) == 1, "the same question, again and again"
+    run(story.registry, DrainNode(NodeId(2), True))
+    story.planning.solver = at_once
+    story.run(2_000)
+    assert (story.counts, set(story.drawn)) == ([3, 3], {"1", "3"})
+    assert len(story.adopted) == 1
+
+
+def test_a_newcomer_is_still_new_if_the_decision_about_it_was_dropped() -> None:
+    story = Story("12121")
+    story.registry = founded(4, (1, 2, 3))
+    run(story.registry, placement({0: 1, 1: 2, 2: 1, 3: 2, 4: 1}), SetPolicy(None, BY_WEIGHT))
+    loaded(story, dict.fromkeys(range(5), 2.0), 30)
+    before = story.planning._welcomed
+    story.planning.solver = lambda _question: None
+    story.planning._welcomed = before - {NodeId(3)}
+    run(story.registry, PauseBalancer(True, GroupId(4)))
+    story.run(2_000)
+    assert NodeId(3) not in story.planning._welcomed
+    story.planning.solver = at_once
+    run(story.registry, PauseBalancer(False, GroupId(4)))
+    story.run(2_000)
+    assert NodeId(3) in story.planning._welcomed
