@@ -405,7 +405,10 @@ class CatchingUp:
         ask = one.ask
         machine = self._machines.get(ask.group)
         state = None if machine is None else machine.partitions.get(ask.uid)
-        if state is None or ask.offset < state.log_start:
+        if machine is None or state is None or ask.offset < state.log_start:
+            # Our newest checkpoint may still have it: then the sink would ask again for ever.
+            if machine is not None and (self.saved(ask.group) or SLOT_ZERO) < machine.applied:
+                self._checkpointing.soon(ask.group)
             self.source.not_read(one.to, ask, RefusalReason.GONE)
         elif ask.offset >= state.next_offset:
             self.source.not_read(one.to, ask, RefusalReason.BEHIND)

@@ -398,3 +398,27 @@ def test_what_a_peer_has_sent_meanwhile_is_not_settled_once_more(tmp_path: Path)
         append(node, 280, 20, pad=PAD)
         run_until(node, lambda: len(node.wal.kept()) <= 10)
         assert values(node) == [f"value {number}" for number in range(300)]
+
+
+def test_who_is_asked_for_what_was_deleted_after_its_checkpoint_makes_another(
+    tmp_path: Path,
+) -> None:
+    """Whole-node world 113: a group of two without a master, because one of them was catching up.
+    The other's checkpoint had records that were deleted since, nothing was appended any more, and
+    so it was asked for them for ever."""
+    with one_node(tmp_path) as node:  # which takes checkpoints rarely
+        append(node, 20)
+        checkpointing = node.upkeep.checkpointing
+        checkpointing.soon(GROUP)
+        run_until(node, lambda: not node.upkeep.busy and GROUP in checkpointing.taken)
+        saved = checkpointing.taken[GROUP].slot
+        submit(node, delete_records(UID, 5))
+        run_until(node, lambda: not node.upkeep.busy)
+        assert checkpointing.taken[GROUP].slot == saved
+        deleted_at = node.machines[GROUP].applied
+        catching_up, letters = node.upkeep.catching_up, _Letters()
+        catching_up.links = letters
+        catching_up.on_message(NodeId(2), AskData(1, GROUP, UID, 3, 1000))
+        run_until(node, lambda: letters.sent)
+        assert letters.sent == [Refused(1, GROUP, RefusedFor.GONE)]
+        run_until(node, lambda: checkpointing.taken[GROUP].slot >= deleted_at)
