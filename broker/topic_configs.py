@@ -6,7 +6,7 @@ setting about something that is not done here, or always, changes nothing and sa
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from operator import attrgetter
 from typing import Final
@@ -16,12 +16,20 @@ import attrs
 from broker.config import BrokerConfig
 from wire.records.batch import Compression
 
-_INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
-"""As every client reads it: int() also accepts blanks, underscores and digits of any script."""
+_BLANKS: Final = "".join(map(chr, range(0x21)))
+"""What Kafka leaves out around a value."""
 
-_REPLICA: Final = re.compile(r"[0-9]{1,10}:[0-9]{1,10}")
+_COMMA: Final = re.compile(r"[ \t\n\v\f\r]*,[ \t\n\v\f\r]*")
 
-_DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{0,17})?|\.[0-9]{1,17}")
+_INTEGER: Final = re.compile(r"[+-]?\d{1,100}")
+"""As Kafka reads it: digits of any script. int() also accepts blanks and underscores."""
+
+_REPLICAS: Final = re.compile(r"([0-9]{1,10}:[0-9]{1,10})?")
+
+_DECIMAL: Final = re.compile(
+    r"([+-]?([0-9]{1,100}(\.[0-9]{0,100})?|\.[0-9]{1,100})([eE][+-]?[0-9]{1,5})?)[fFdD]?"
+)
+"""As Kafka reads it, without NaN and hexadecimal ones."""
 
 CLEANUP_POLICY: Final = "cleanup.policy"
 COMPRESSION_TYPE: Final = "compression.type"
@@ -101,29 +109,31 @@ def _flag(value: str, config: BrokerConfig, replicas: int) -> str | None:
 
 
 def _throttled(value: str, config: BrokerConfig, replicas: int) -> str | None:
-    fits = value == "*" or all(_REPLICA.fullmatch(item) for item in _items(value) if value)
+    fits = value == "*" or all(_REPLICAS.fullmatch(item) for item in _COMMA.split(value))
     return None if fits else "only * or partition:node pairs, with commas between them"
 
 
 def _policy(value: str, config: BrokerConfig, replicas: int) -> str | None:
-    items = _items(value)
-    if not items or len(set(items)) < len(items) or not {COMPACT, DELETE}.issuperset(items):
-        return f"only {DELETE}, {COMPACT} or both, with a comma between them"
+    if not {COMPACT, DELETE}.issuperset(items(value)):
+        return f"only {DELETE}, {COMPACT}, both with a comma between them, or neither"
     return None
 
 
-def _items(value: str) -> list[str]:
-    return [item.strip() for item in value.split(",")]
+def items(value: str) -> list[str]:
+    """Of a list, each once."""
+    value = value.strip(_BLANKS)
+    return list(dict.fromkeys(_COMMA.split(value))) if value else []
 
 
 def _gzip_level(value: str, config: BrokerConfig, replicas: int) -> str | None:
-    return None if re.fullmatch(r"-1|[1-9]", value) else "only -1, or within 1 and 9"
+    wrong = _integer(-1, lambda *_: 9)(value, config, replicas)
+    return "only -1, or within 1 and 9" if wrong or int(value) == 0 else None
 
 
 def _ratio(value: str, config: BrokerConfig, replicas: int) -> str | None:
     if _DECIMAL.fullmatch(value) is None:
         return "not a decimal number"
-    return None if float(value) <= 1 else "not within 0 and 1"
+    return None if 0 <= float(value.rstrip("fFdD")) <= 1 else "not within 0 and 1"
 
 
 def majority(replicas: int) -> int:
@@ -408,24 +418,32 @@ TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {
 
 def setting(configs: Mapping[str, str], name: str, config: BrokerConfig, replicas: int = 1) -> str:
     """The value in force for a topic with these settings."""
-    return configs.get(name) or TOPIC_CONFIGS[name].default(config, replicas)
+    value = configs.get(name)
+    return TOPIC_CONFIGS[name].default(config, replicas) if value is None else value
 
 
-def problem(
-    configs: Sequence[tuple[str, str | None]], config: BrokerConfig, replicas: int
-) -> str | None:
+def as_kept(name: str, value: str) -> str:
+    """A value in which nothing is wrong, as it is kept and shown: without the blanks, signs and
+    repetitions that Kafka reads over, so that no reader meets them."""
+    value, kind = value.strip(_BLANKS), TOPIC_CONFIGS[name].type
+    if kind is ConfigType.LIST:
+        return ",".join(items(value))
+    if kind in (ConfigType.INT, ConfigType.LONG):
+        return str(int(value))
+    if kind is ConfigType.DOUBLE:
+        return str(float(value.rstrip("fFdD")))
+    return value.lower() if kind is ConfigType.BOOLEAN else value
+
+
+def problem(configs: Mapping[str, str | None], config: BrokerConfig, replicas: int) -> str | None:
     """What is wrong with the settings of a new topic; None if nothing is."""
-    seen: set[str] = set()
-    for name, value in configs:
+    for name, value in configs.items():
         known = TOPIC_CONFIGS.get(name)
         if known is None:
             return f"unknown topic config {name[:100]!r}; known: {', '.join(TOPIC_CONFIGS)}"
-        if name in seen:
-            return f"{name} is given twice"
-        seen.add(name)
         if value is None:
             return f"{name} has no value"
-        wrong = known.check(value, config, replicas)
+        wrong = known.check(value.strip(_BLANKS), config, replicas)
         if wrong is not None:
             return f"{name}={value[:100]}: {wrong}"
     return None
@@ -445,12 +463,12 @@ def relation_problem(configs: Mapping[str, str], config: BrokerConfig, replicas:
 
 def is_compacted(configs: Mapping[str, str]) -> bool:
     """Whether records are removed when a later one has their key."""
-    return COMPACT in _items(configs.get(CLEANUP_POLICY, DELETE))
+    return COMPACT in items(configs.get(CLEANUP_POLICY, DELETE))
 
 
 def is_deleted(configs: Mapping[str, str]) -> bool:
     """Whether records are removed by age and size."""
-    return DELETE in _items(configs.get(CLEANUP_POLICY, DELETE))
+    return DELETE in items(configs.get(CLEANUP_POLICY, DELETE))
 
 
 @attrs.frozen

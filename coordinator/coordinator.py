@@ -224,7 +224,9 @@ class Coordinator:
             return Effects(replies=[refused])
         self._observe(live, now_ms)
         tenure = live.tenure
-        if tenure.full() and type(request) in MAY_WAIT:
+        if _lacks_a_name(request):
+            tenure.reply(token, refusal(request, ErrorCode.INVALID_GROUP_ID))
+        elif tenure.full() and type(request) in MAY_WAIT:
             tenure.reply(token, refusal(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         else:
             live.handlers[type(request)](request, token)
@@ -361,3 +363,12 @@ class Coordinator:
         for assigned in live.assigning.groups.values():
             if self._store.get(assigned.name) is None:
                 assigned.revision = NO_REVISION
+
+
+def _lacks_a_name(request: Request) -> bool:
+    """As in Kafka a group without a name has no members, but simple consumers may keep their
+    offsets in it, as before groups had to be named. Joins and heartbeats of the new protocol are
+    looked at where they are handled."""
+    if isinstance(request, SyncGroup | Heartbeat | LeaveGroup | OffsetDelete):
+        return not request.group
+    return False

@@ -64,6 +64,7 @@ MOVED_ON: Final = frozenset(
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.ILLEGAL_GENERATION,
         ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.GROUP_ID_NOT_FOUND,
     }
 )
 """The group is at another generation: this member's requests no longer count."""

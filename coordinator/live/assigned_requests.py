@@ -27,12 +27,11 @@ class RefusedError(Exception):
 
 def check_heartbeat(request: AssignedHeartbeat, config: CoordinatorConfig) -> None:
     """Refuse what is wrong with a heartbeat whatever the state of the group."""
-    if not request.group or not text_fits(request.group, config.group_id_bytes_max):
-        raise RefusedError(ErrorCode.INVALID_GROUP_ID, "the group id is empty or too long")
-    texts = (request.member_id, request.instance_id, request.rack_id, request.pattern)
-    for text in (*texts, request.client_id, request.client_host):
-        if not text_fits(text or "", config.text_bytes_max):
-            raise RefusedError(ErrorCode.INVALID_REQUEST, "a text is too long")
+    if not request.group:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "the group id is empty")
+    if not text_fits(request.group, config.group_id_bytes_max):
+        raise RefusedError(ErrorCode.INVALID_GROUP_ID, "the group id is too long")
+    _check_texts(request, config)
     if request.epoch < AWAY_EPOCH or request.epoch > EPOCH_MAX:
         raise RefusedError(ErrorCode.INVALID_REQUEST, f"epoch {request.epoch} is out of range")
     if (request.names_itself or request.epoch != JOINING_EPOCH) and not request.member_id:
@@ -46,14 +45,24 @@ def check_heartbeat(request: AssignedHeartbeat, config: CoordinatorConfig) -> No
         )
     _check_lists(request, config)
     if request.epoch == JOINING_EPOCH:
-        if request.rebalance_timeout_ms <= 0:
+        if request.rebalance_timeout_ms < 0:
             raise RefusedError(ErrorCode.INVALID_REQUEST, "no rebalance timeout")
-        if request.topics is None and not request.pattern:
+        if request.topics is None and request.pattern is None:
             raise RefusedError(ErrorCode.INVALID_REQUEST, "no subscription")
-        if request.owned:
+        if request.owned is None or request.owned:
             raise RefusedError(
-                ErrorCode.INVALID_REQUEST, "a joining member must not own partitions"
+                ErrorCode.INVALID_REQUEST, "a joining member owns no partitions, and says so"
             )
+
+
+def _check_texts(request: AssignedHeartbeat, config: CoordinatorConfig) -> None:
+    for name, text in (("instance id", request.instance_id), ("rack id", request.rack_id)):
+        if text == "":
+            raise RefusedError(ErrorCode.INVALID_REQUEST, f"the {name} is empty")
+    texts = (request.member_id, request.instance_id, request.rack_id, request.pattern)
+    for text in (*texts, request.client_id, request.client_host):
+        if not text_fits(text or "", config.text_bytes_max):
+            raise RefusedError(ErrorCode.INVALID_REQUEST, "a text is too long")
 
 
 def _check_lists(request: AssignedHeartbeat, config: CoordinatorConfig) -> None:

@@ -98,7 +98,8 @@ class Assigning:
     def describe(self, request: DescribeAssigned, token: Token) -> None:
         group = self.look(request.group)
         if group is None:
-            self._tenure.reply(token, refusal(request, ErrorCode.GROUP_ID_NOT_FOUND))
+            named = ErrorCode.GROUP_ID_NOT_FOUND if request.group else ErrorCode.INVALID_GROUP_ID
+            self._tenure.reply(token, refusal(request, named))
             return
         members = tuple(
             DescribedAssigned(

@@ -29,7 +29,7 @@ from coordinator.model import (
     refusal,
 )
 from coordinator.replicated.commands import CommitOffsets, DropOffsets, Result, encode
-from coordinator.replicated.store import stale_error
+from coordinator.replicated.store import no_member_error, stale_error
 from coordinator.replicated.stored import StoredGroup, StoredOffset
 from coordinator.states import GroupState
 from coordinator.subscription import CONSUMER_PROTOCOL, subscribed_topics
@@ -92,7 +92,7 @@ class Offsets:
 
     def _refuse_commit(self, request: OffsetCommit) -> ErrorCode:
         tenure, config = self._tenure, self._tenure.config
-        if not request.group or not text_fits(request.group, config.group_id_bytes_max):
+        if not text_fits(request.group, config.group_id_bytes_max):
             return ErrorCode.INVALID_GROUP_ID
         if sum(len(t.partitions) for t in request.topics) > config.commit_partitions_max:
             return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
@@ -104,7 +104,7 @@ class Offsets:
         if self._assigning.has_members(request.group):
             return ErrorCode.NONE  # fenced by the member's epoch when it is applied
         group = self._rebalance.view(request.group)
-        error = _fence(group, request)
+        error = _fence(group, request, tenure.store.get(request.group))
         if error != ErrorCode.NONE:
             return error
         if group is None:
@@ -240,10 +240,12 @@ class Offsets:
             self._tenure.answer(under_way.pending, under_way.response)
 
 
-def _fence(group: LiveGroup | None, request: OffsetCommit) -> ErrorCode:
+def _fence(group: LiveGroup | None, request: OffsetCommit, stored: StoredGroup | None) -> ErrorCode:
     """The rule that also holds when it is applied, on what we know already."""
     if group is None:
-        return ErrorCode.NONE if request.generation < 0 else ErrorCode.ILLEGAL_GENERATION
+        if request.generation < 0:
+            return ErrorCode.NONE
+        return no_member_error(stored)
     if group.state == GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if request.generation < 0 and group.state == GroupState.EMPTY:

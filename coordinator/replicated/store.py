@@ -320,7 +320,7 @@ def _fence(group: StoredGroup | None, command: CommitOffsets) -> ErrorCode:
     if command.generation < 0 and (group is None or not group.occupied):
         return ErrorCode.NONE
     if group is None:
-        return ErrorCode.ILLEGAL_GENERATION
+        return no_member_error(group)
     if group.assigned is not None and group.assigned.members:
         return fence_assigned(group.assigned, command.member_id, command.generation)
     member = group.members.get(command.member_id)
@@ -335,6 +335,11 @@ def _fence(group: StoredGroup | None, command: CommitOffsets) -> ErrorCode:
     if command.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
     return ErrorCode.NONE
+
+
+def no_member_error(group: StoredGroup | None) -> ErrorCode:
+    """What somebody hears who commits as a member of a group that has none, or is not there."""
+    return ErrorCode.GROUP_ID_NOT_FOUND if group is None else ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def fence_assigned(group: AssignedSnapshot, member_id: MemberId, epoch: int) -> ErrorCode:

@@ -376,14 +376,24 @@ def test_operators_see_it_and_cannot_delete_it_under_its_members() -> None:
 
 
 JOIN = AssignedHeartbeat(
-    group=GROUP, member_id=MemberId("m"), epoch=0, rebalance_timeout_ms=1, topics=("orders",)
+    group=GROUP,
+    member_id=MemberId("m"),
+    epoch=0,
+    rebalance_timeout_ms=1,
+    topics=("orders",),
+    owned=(),
 )
 
 
 @pytest.mark.parametrize(
     ("request_", "error"),
     [
-        (attrs.evolve(JOIN, group=ConsumerGroupId("")), ErrorCode.INVALID_GROUP_ID),
+        (attrs.evolve(JOIN, group=ConsumerGroupId("")), ErrorCode.INVALID_REQUEST),
+        (attrs.evolve(JOIN, group=ConsumerGroupId("g" * 1_025)), ErrorCode.INVALID_GROUP_ID),
+        (attrs.evolve(JOIN, rack_id=""), ErrorCode.INVALID_REQUEST),
+        (attrs.evolve(JOIN, instance_id=""), ErrorCode.INVALID_REQUEST),
+        (attrs.evolve(JOIN, owned=None), ErrorCode.INVALID_REQUEST),
+        (attrs.evolve(JOIN, assignor=""), ErrorCode.UNSUPPORTED_ASSIGNOR),
         (attrs.evolve(JOIN, epoch=-3), ErrorCode.INVALID_REQUEST),
         (attrs.evolve(JOIN, epoch=-2), ErrorCode.INVALID_REQUEST),
         (attrs.evolve(JOIN, epoch=7), ErrorCode.UNKNOWN_MEMBER_ID),
@@ -406,6 +416,29 @@ def test_what_is_refused_leaves_nothing_behind(
     assert (answer.error, bool(answer.message)) == (error, True)
     assert not world.in_flight
     assert world.listed() == ()
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        attrs.evolve(JOIN, rebalance_timeout_ms=0),
+        attrs.evolve(JOIN, topics=None, pattern=""),
+        attrs.evolve(JOIN, topics=()),
+        attrs.evolve(JOIN, topics=("",)),
+    ],
+)
+def test_whoever_wants_nothing_or_waits_for_nothing_may_join(request_: AssignedHeartbeat) -> None:
+    world = world_of()
+    token = world.ask(request_)
+    answer = world.answer(token, AssignedHeartbeatResponse)
+    assert (answer.error, answer.epoch) == (ErrorCode.NONE, 1)
+
+
+def test_nobody_describes_a_group_without_a_name() -> None:
+    world = world_of()
+    token = world.ask(DescribeAssigned(group=ConsumerGroupId("")))
+    answer = world.answer(token, DescribeAssignedResponse)
+    assert answer.error == ErrorCode.INVALID_GROUP_ID
 
 
 def test_a_full_group_refuses_and_stays_as_it_is() -> None:

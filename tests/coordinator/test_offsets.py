@@ -14,7 +14,12 @@ from coordinator.model import (
     DeleteGroup,
     DeleteGroupResponse,
     ErrorCode,
+    Heartbeat,
+    HeartbeatResponse,
     JoinGroupResponse,
+    LeaveGroup,
+    LeaveGroupResponse,
+    LeavingMember,
     MemberId,
     OffsetCommit,
     OffsetCommitResponse,
@@ -24,6 +29,8 @@ from coordinator.model import (
     OffsetFetchResponse,
     PartitionOffset,
     Protocol,
+    SyncGroup,
+    SyncGroupResponse,
     TopicOffsets,
     TopicPartitions,
 )
@@ -105,8 +112,42 @@ def test_commits_are_fenced_by_generation_and_member() -> None:
     assert simple_commit(world, 1) == ErrorCode.UNKNOWN_MEMBER_ID
     nobody = Client(world, "nobody", group=ConsumerGroupId("no such group"))
     nobody.generation, nobody.member_id = 3, eve.member_id
-    assert nobody.commit(1) == ErrorCode.ILLEGAL_GENERATION
+    assert nobody.commit(1) == ErrorCode.GROUP_ID_NOT_FOUND
     assert committed_offset(world) == NO_OFFSET
+
+
+def test_a_member_of_a_group_that_only_has_offsets_is_unknown() -> None:
+    """Whether or not it names itself; who claims no generation may go on committing."""
+    world = World()
+    assert simple_commit(world, 1) == ErrorCode.NONE
+    claims = Client(world, "claims")
+    for member_id, generation in (("someone-1", 3), ("", 3), ("someone-1", 0)):
+        claims.member_id, claims.generation = MemberId(member_id), generation
+        assert claims.commit(5) == ErrorCode.UNKNOWN_MEMBER_ID
+    claims.member_id, claims.generation = MemberId("someone-1"), -2
+    assert claims.commit(6) == ErrorCode.NONE
+    assert committed_offset(world) == 6
+
+
+def test_a_group_without_a_name_keeps_offsets_and_has_no_members() -> None:
+    """Simple consumers of old committed without a group; members have always had to name one."""
+    world = World()
+    group = ConsumerGroupId("")
+    anna = Client(world, "anna", group=group)
+    assert anna.commit(7) == ErrorCode.NONE
+    anna.member_id, anna.generation = MemberId("anna-1"), 1
+    assert anna.commit(8) == ErrorCode.UNKNOWN_MEMBER_ID
+    member = {"group": group, "generation": 1, "member_id": MemberId("anna-1")}
+    sync = world.ask(SyncGroup(**member, assignments=()))
+    assert world.answer(sync, SyncGroupResponse).error == ErrorCode.INVALID_GROUP_ID
+    beat = world.ask(Heartbeat(**member))
+    assert world.answer(beat, HeartbeatResponse).error == ErrorCode.INVALID_GROUP_ID
+    leave = world.ask(LeaveGroup(group=group, members=(LeavingMember(MemberId("anna-1")),)))
+    assert world.answer(leave, LeaveGroupResponse) == LeaveGroupResponse(
+        error=ErrorCode.INVALID_GROUP_ID
+    )
+    drop = world.ask(OffsetDelete(group=group, topics=()))
+    assert world.answer(drop, OffsetDeleteResponse).error == ErrorCode.INVALID_GROUP_ID
 
 
 def test_a_commit_is_taken_during_the_wait_for_members_and_not_while_work_is_shared() -> None:

@@ -6,9 +6,11 @@ Kafka 0.9 (ADR 52). A listing is empty, what is named is not found or refused, w
 error; nothing is ever pretended to be done.
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from broker.groups.topic_patterns import matching
 from broker.requests.context import Broker
 from broker.requests.named_items import NAMED
 from broker.requests.refusals import BYTES_OF_A_THING, refuse, refuse_more_than
@@ -16,10 +18,12 @@ from broker.requests.request import Request
 from wire.apis import APIS, ApiKey, encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.security import (
+    DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     DescribedScramUser,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
+    QuotaFilter,
 )
 from wire.messages.transactions import ListTransactionsRequest, ListTransactionsResponse
 
@@ -39,6 +43,9 @@ _STATES: Final = frozenset(
 )
 """Of a transaction in Kafka."""
 NAMED_MAX: Final = 1_000
+_QUOTA_ENTITIES: Final = ("user", "client-id", "ip")
+_QUOTA_MATCHES: Final = (0, 1, 2)
+"""Of this name, of the default, of any name; only the first has one."""
 
 
 def _refusing(error: ErrorCode, text: str) -> Handler:
@@ -70,14 +77,46 @@ def _scram_users(broker: Broker, request: Request) -> None:
     if refuse_more_than(NAMED_MAX, users, broker, request):
         return
     text = "there are no SCRAM credentials: connections are not authenticated"
-    results = [DescribedScramUser(one.name, ErrorCode.RESOURCE_NOT_FOUND, text) for one in users]
+    results = []
+    for name, times in Counter(one.name for one in users).items():
+        if times > 1:
+            twice = "the request names the user twice"
+            results.append(DescribedScramUser(name, ErrorCode.DUPLICATE_RESOURCE, twice))
+        else:
+            results.append(DescribedScramUser(name, ErrorCode.RESOURCE_NOT_FOUND, text))
     response = DescribeUserScramCredentialsResponse(results=results)
     request.reply.complete(encode_response(request.header, response))
 
 
 def _quotas(broker: Broker, request: Request) -> None:
+    message = request.message
+    assert isinstance(message, DescribeClientQuotasRequest)
+    if refuse_more_than(NAMED_MAX, message.components, broker, request):
+        return
     response = DescribeClientQuotasResponse(entries=[])
+    wrong = _quotas_problem(message.components)
+    if wrong is not None:
+        error, text = wrong
+        response = DescribeClientQuotasResponse(0, error, text, entries=None)
     request.reply.complete(encode_response(request.header, response))
+
+
+def _quotas_problem(filters: Sequence[QuotaFilter]) -> tuple[ErrorCode, str] | None:
+    """What Kafka finds wrong with the filters, whatever quotas there are."""
+    kinds = [one.entity_type for one in filters]
+    for one in filters:
+        if not one.entity_type:
+            return ErrorCode.INVALID_REQUEST, "a filter names no type of entity"
+        if kinds.count(one.entity_type) > 1:
+            return ErrorCode.INVALID_REQUEST, f"two filters for {one.entity_type[:40]!r}"
+        if one.entity_type not in _QUOTA_ENTITIES:
+            text = f"there are no quotas of entities of type {one.entity_type[:40]!r}"
+            return ErrorCode.UNSUPPORTED_VERSION, text
+        if one.match_type not in _QUOTA_MATCHES or (
+            (one.match_type == _QUOTA_MATCHES[0]) != (one.match is not None)
+        ):
+            return ErrorCode.INVALID_REQUEST, "a filter matches by name, the default, or any"
+    return None
 
 
 def _list_transactions(broker: Broker, request: Request) -> None:
@@ -87,6 +126,10 @@ def _list_transactions(broker: Broker, request: Request) -> None:
         return
     unknown = [one for one in message.state_filters if one not in _STATES]
     response = ListTransactionsResponse(unknown_state_filters=unknown)
+    try:
+        matching(message.transactional_id_pattern or "", ())
+    except ValueError:
+        response = ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     request.reply.complete(encode_response(request.header, response))
 
 

@@ -42,9 +42,11 @@ def handle(broker: Broker, request: Request) -> None:
         )
         for topic in message.topics
     ]
+    answered = any(one.error_code == ErrorCode.NONE for topic in topics for one in topic.partitions)
     nodes = [
         QuorumNode(node.node, [QuorumListener(PROTOCOL, node.kafka.host, node.kafka.port)])
         for node in broker.registry.nodes.values()
+        if answered  # as in Kafka
     ]
     response = DescribeQuorumResponse(topics=topics, nodes=nodes)
     request.reply.complete(encode_response(request.header, response))

@@ -49,13 +49,20 @@ def handle(broker: Broker, request: Request) -> None:
     assert isinstance(message, DescribeTopicPartitionsRequest)
     if refuse_more_than(NAMES_MAX, message.topics, broker, request):
         return
-    cursor = message.cursor
+    cursor, text = message.cursor, ""
     if cursor is not None and cursor.partition_index < 0:
         text = f"the cursor's partition {cursor.partition_index} is not a partition"
+    elif cursor is not None and message.topics and not _names(message, cursor.topic_name):
+        text = "the cursor's topic is not among those asked for"
+    if text:
         refuse(broker, request, ErrorCode.INVALID_REQUEST, text, len(message.topics))
         return
     find = partial(_find_names, broker, request, message)
     before_denying(broker, request, partial(_may_be_unknown, broker, message), find)
+
+
+def _names(message: DescribeTopicPartitionsRequest, name: str) -> bool:
+    return any(one.name == name for one in message.topics)
 
 
 def _may_be_unknown(broker: Broker, message: DescribeTopicPartitionsRequest) -> bool:
@@ -156,7 +163,7 @@ def _described(topic: Topic) -> DescribedTopic:
 def _unknown(name: str) -> DescribedTopic:
     wrong = name_problem(name) is not None
     error = ErrorCode.INVALID_TOPIC_EXCEPTION if wrong else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return DescribedTopic(error, name)
+    return DescribedTopic(error, name, topic_authorized_operations=TOPIC_OPERATIONS)
 
 
 def _partition(

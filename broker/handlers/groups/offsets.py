@@ -27,6 +27,7 @@ from wire.messages.offsets import (
     OffsetDeletePartitionResult,
     OffsetDeleteRequest,
     OffsetDeleteResponse,
+    OffsetDeleteTopic,
     OffsetDeleteTopicResult,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -37,6 +38,8 @@ from wire.messages.offsets import (
     OffsetFetchResponseTopic,
 )
 
+NO_GROUP_FROM: Final = 9
+"""OffsetCommit: in earlier versions a group that is not there is an illegal generation."""
 BATCHED_FETCH_FROM: Final = 8
 """OffsetFetch: several consumer groups at once (KIP-709)."""
 TOP_LEVEL_ERROR_FROM: Final = 2
@@ -89,8 +92,9 @@ def _committed(
     broker: Broker, request: Request, message: OffsetCommitRequest, answer: model.Response
 ) -> None:
     assert isinstance(answer, model.OffsetCommitResponse)
+    version = request.header.api_version
     errors = {
-        (topic.topic, one.partition): one.error
+        (topic.topic, one.partition): _commit_error(one.error, version)
         for topic in answer.topics
         for one in topic.partitions
     }
@@ -111,6 +115,12 @@ def _committed(
     ]
     response = OffsetCommitResponse(topics=topics)
     request.reply.complete(encode_response(request.header, response))
+
+
+def _commit_error(error: int, version: int) -> int:
+    if error == ErrorCode.GROUP_ID_NOT_FOUND and version < NO_GROUP_FROM:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error
 
 
 # -- OffsetFetch -----------------------------------------------------------------------------------
@@ -208,28 +218,52 @@ def _refused_topic(topic: OffsetFetchRequestTopic, error: int) -> OffsetFetchRes
 
 
 def handle_delete(broker: Broker, request: Request) -> None:
-    """Forget a group's offsets in topics that none of its members subscribes to (KIP-496)."""
+    """Forget a group's offsets in topics that none of its members subscribes to (KIP-496). For the
+    partitions that exist; the others are refused without asking the coordinator."""
     message = request.message
     assert isinstance(message, OffsetDeleteRequest)
+    named = [_there(broker.registry, topic) for topic in message.topics]
     asked = model.OffsetDelete(
         group=ConsumerGroupId(message.group_id),
-        topics=tuple(
-            model.TopicPartitions(one.name, tuple(part.partition_index for part in one.partitions))
-            for one in message.topics
-        ),
+        topics=tuple(topic for topic in named if topic.partitions),
     )
     group = paxos_group_of(broker.registry, message.group_id)
-    broker.consumer_groups.ask(group, asked, guarded(broker, request, partial(_deleted, request)))
+    answered = guarded(broker, request, partial(_deleted, broker, request, message))
+    broker.consumer_groups.ask(group, asked, answered)
 
 
-def _deleted(request: Request, answer: model.Response) -> None:
+def _there(registry: Registry, asked: OffsetDeleteTopic) -> model.TopicPartitions:
+    topic = registry.topic(asked.name)
+    count = 0 if topic is None else len(topic.partitions)
+    indexes = (one.partition_index for one in asked.partitions)
+    return model.TopicPartitions(asked.name, tuple(one for one in indexes if 0 <= one < count))
+
+
+def _deleted(
+    broker: Broker, request: Request, message: OffsetDeleteRequest, answer: model.Response
+) -> None:
     assert isinstance(answer, model.OffsetDeleteResponse)
+    errors = {
+        (topic.topic, one.partition): one.error
+        for topic in answer.topics
+        for one in topic.partitions
+    }
+    unknown = denial(
+        broker, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    )
     topics = [
         OffsetDeleteTopicResult(
-            topic.topic,
-            [OffsetDeletePartitionResult(one.partition, one.error) for one in topic.partitions],
+            topic.name,
+            [
+                OffsetDeletePartitionResult(
+                    one.partition_index, errors.get((topic.name, one.partition_index), unknown)
+                )
+                for one in topic.partitions
+            ],
         )
-        for topic in answer.topics
+        for topic in message.topics
     ]
-    response = OffsetDeleteResponse(error_code=answer.error, topics=topics)
+    response = OffsetDeleteResponse(error_code=answer.error)
+    if not answer.error:
+        response.topics = topics
     request.reply.complete(encode_response(request.header, response))

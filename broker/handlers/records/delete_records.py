@@ -9,7 +9,6 @@ log late, through another master, after records were acknowledged that its clien
 start never goes back.
 """
 
-from collections import Counter
 from functools import partial
 from typing import Final
 
@@ -20,6 +19,7 @@ from broker.proposals.intake import Done, FailureReason, Outcome
 from broker.requests.context import Broker
 from broker.requests.guard import report_bug
 from broker.requests.request import Request
+from broker.topic_configs import is_deleted
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.logs import (
@@ -39,27 +39,28 @@ _ERROR_OF: Final = {
 def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, DeleteRecordsRequest)
-    times = Counter(
-        (topic.name, one.partition_index) for topic in message.topics for one in topic.partitions
-    )
+    wanted: dict[str, dict[int, int]] = {}
+    for topic in message.topics:  # of a partition that is named twice the last offset is meant
+        offsets = wanted.setdefault(topic.name, {})
+        offsets.update((one.partition_index, one.offset) for one in topic.partitions)
     deletion = _Deletion(broker, request)
-    for topic in message.topics:
-        known = broker.registry.topic(topic.name)
+    for name, offsets in wanted.items():
+        known = broker.registry.topic(name)
         places = () if known is None else known.partitions
         results: list[DeleteRecordsPartitionResult] = []
-        deletion.results.append(DeleteRecordsTopicResult(topic.name, results))
-        for asked in topic.partitions:
-            result = DeleteRecordsPartitionResult(asked.partition_index, -1)
+        deletion.results.append(DeleteRecordsTopicResult(name, results))
+        for partition, offset in offsets.items():
+            result = DeleteRecordsPartitionResult(partition, -1)
             results.append(result)
-            if not 0 <= asked.partition_index < len(places):
+            if not 0 <= partition < len(places):
                 result.error_code = denial(broker, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            elif times[topic.name, asked.partition_index] > 1:
-                result.error_code = ErrorCode.INVALID_REQUEST
-            elif asked.offset < EVERYTHING:
+            elif known is not None and not is_deleted(known.configs):
+                result.error_code = ErrorCode.POLICY_VIOLATION
+            elif offset < EVERYTHING:
                 result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             else:
-                place = places[asked.partition_index]
-                before = _before(broker, place, asked.offset)
+                place = places[partition]
+                before = _before(broker, place, offset)
                 if before is None:
                     result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 else:

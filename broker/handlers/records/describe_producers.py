@@ -8,6 +8,7 @@ again, by themselves. When a producer wrote last is not remembered (-1).
 from collections.abc import Iterator
 from typing import Final
 
+from balancer.registry.catalogue import name_problem
 from broker.handlers.topics.known_names import denial
 from broker.requests.context import Broker
 from broker.requests.refusals import answer_aside, refuse_more_than
@@ -64,9 +65,14 @@ def _look(
 
 def _described(broker: Broker, name: str, index: int, room: int) -> DescribedProducersPartition:
     row = DescribedProducersPartition(index)
+    wrong = name_problem(name)
+    if wrong is not None:
+        row.error_code, row.error_message = ErrorCode.INVALID_TOPIC_EXCEPTION, wrong
+        return row
     topic = broker.registry.topic(name)
     if topic is None or not 0 <= index < len(topic.partitions):
         row.error_code = denial(broker, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        row.error_message = "there is no such partition here"
         return row
     uid, group = topic.partitions[index]
     machine = broker.machines.get(group)

@@ -155,7 +155,7 @@ class _Wanted:
             return ErrorCode.UNKNOWN_LEADER_EPOCH
         if state is None or (leader.node != me and not misses_move):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if ANY_EPOCH != asked.current_leader_epoch < epoch and not misses_move:
+        if 0 <= asked.current_leader_epoch < epoch and not misses_move:
             return ErrorCode.FENCED_LEADER_EPOCH
         if not state.log_start <= asked.fetch_offset <= state.next_offset:
             return ErrorCode.OFFSET_OUT_OF_RANGE

@@ -181,20 +181,23 @@ class _Asked:
             for one in topic.partitions
         )
         version = request.header.api_version
-        self._topics: list[tuple[str, list[_Row]]] = []
+        topics: dict[str, list[_Row]] = {}
         for topic in message.topics:
             known = broker.registry.topic(topic.name)
             places = () if known is None else known.partitions
-            rows = []
+            rows = topics.setdefault(topic.name, [])
             for one in topic.partitions:
-                if named[topic.name, one.partition_index] > 1:
+                times = named.pop((topic.name, one.partition_index), 0)
+                if times == 0:
+                    continue  # refused already, once for all
+                if times > 1:
                     rows.append(_Row(one, ErrorCode.INVALID_REQUEST))
                 elif 0 <= one.partition_index < len(places):
                     place = places[one.partition_index]
                     rows.append(_row(broker, *place, one, version, place.group in fresh))
                 else:
                     rows.append(_Row(one, denial(broker, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
-            self._topics.append((topic.name, rows))
+        self._topics = list(topics.items())
         self._searched = [row for _, rows in self._topics for row in rows if row.search is not None]
         self.open = self._searched[::-1]
         """Rows whose search has not finished, the next one last."""

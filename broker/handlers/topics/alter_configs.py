@@ -16,6 +16,7 @@ from typing import Final
 
 import attrs
 
+from balancer.registry.catalogue import name_problem
 from balancer.registry.commands import Command, ConfigureTopic, Done
 from balancer.registry.records import Topic
 from broker.handlers.topics.broker_settings import THROTTLES
@@ -32,8 +33,11 @@ from broker.topic_configs import (
     TOPIC_CONFIGS,
     ConfigType,
     TopicConfig,
+    as_kept,
+    items,
     problem,
     relation_problem,
+    setting,
 )
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
@@ -164,13 +168,12 @@ def _list_changed(
 ) -> str:
     if known.type is not ConfigType.LIST:
         raise _InvalidError(f"{known.name} is not a list: it can be set or deleted")
-    value = topic.configs.get(known.name) or known.default(broker.config, replicas_of(broker))
-    items = [item.strip() for item in value.split(",") if item.strip()]
-    named = [item.strip() for item in (asked.value or "").split(",") if item.strip()]
+    there = items(setting(topic.configs, known.name, broker.config, replicas_of(broker)))
+    named = [item.strip() for item in (asked.value or "").split(",")]
     if asked.config_operation == Operation.APPEND:
-        return ",".join(items + [item for item in named if item not in items])
+        return ",".join(there + [item for item in dict.fromkeys(named) if item not in there])
     if asked.config_operation == Operation.SUBTRACT:
-        return ",".join(item for item in items if item not in named)
+        return ",".join(item for item in there if item not in named)
     raise _InvalidError(f"there is no operation {asked.config_operation}")
 
 
@@ -229,16 +232,28 @@ def _decision(
     if resource.type == ResourceType.BROKER:
         return node_problem(broker, resource.name) or _node_decision(resource)
     if resource.type == ResourceType.GROUP:
-        as_they_are = {(one.name, one.value) for one in group_settings(broker)}
-        changed = [pair for pair in resource.sets if pair not in as_they_are]
-        return _only_nothing(
-            attrs.evolve(resource, sets=changed), "all consumer groups have the same settings"
-        )
+        return _group_decision(broker, resource)
     if resource.type == ResourceType.BROKER_LOGGER:
         return _only_nothing(resource, "log levels come from log.level in the configuration file")
     if resource.type == ResourceType.CLIENT_METRICS:
         return _only_nothing(resource, "nodes do not collect the metrics of clients")
     return Verdict(ErrorCode.INVALID_REQUEST, f"there are no resources of type {resource.type}")
+
+
+def _group_decision(broker: Broker, resource: _Resource) -> Verdict:
+    if not resource.name:
+        return Verdict(ErrorCode.INVALID_REQUEST, "the consumer group has no name")
+    there = {one.name: one.value for one in group_settings(broker)}
+    for name, value in resource.sets:
+        if name not in there or not (value or "").strip().isdecimal():
+            return Verdict(
+                ErrorCode.INVALID_CONFIG,
+                f"{name[:100]} is no setting of consumer groups, or not so",
+            )
+    changed = [(name, value) for name, value in resource.sets if there[name] != value]
+    return _only_nothing(
+        attrs.evolve(resource, sets=changed), "all consumer groups have the same settings"
+    )
 
 
 def _node_decision(resource: _Resource) -> Verdict:
@@ -264,6 +279,11 @@ def _only_nothing(resource: _Resource, why: str) -> Verdict:
 def _command(
     broker: Broker, resource: _Resource, unsure: Collection[str] = ()
 ) -> ConfigureTopic | Verdict:
+    if not resource.name:
+        return Verdict(ErrorCode.INVALID_REQUEST, "there are no settings of all topics")
+    wrong = name_problem(resource.name)
+    if wrong is not None:
+        return Verdict(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
     topic = broker.registry.topic(resource.name)
     if topic is None:
         return no_such_topic(resource.name, unsure)
@@ -272,9 +292,11 @@ def _command(
     except _InvalidError as error:
         return Verdict(error.error, str(error))
     replicas = replicas_of(broker)
-    wrong = problem(list(command.configs.items()), broker.config, replicas) or relation_problem(
-        command.applied_to(topic.configs), broker.config, replicas
-    )
+    wrong = problem(command.configs, broker.config, replicas)
+    if wrong is None:
+        kept = {name: as_kept(name, value) for name, value in command.configs.items()}
+        command = attrs.evolve(command, configs=kept)
+        wrong = relation_problem(command.applied_to(topic.configs), broker.config, replicas)
     if wrong is not None:
         return Verdict(ErrorCode.INVALID_CONFIG, wrong)
     changes = command.replace or command.configs or command.removed

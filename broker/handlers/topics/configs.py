@@ -60,9 +60,8 @@ def _describe(
     if isinstance(found, Verdict):
         result.error_code, result.error_message = found
         return result
-    wanted = resource.configuration_keys
-    keys = None if wanted is None else frozenset(wanted)
-    result.configs = [_result(one, message) for one in found if keys is None or one.name in keys]
+    keys = frozenset(resource.configuration_keys or ())  # as in Kafka, no names are all names
+    result.configs = [_result(one, message) for one in found if not keys or one.name in keys]
     return result
 
 
@@ -80,7 +79,8 @@ def _settings(broker: Broker, kind: int, name: str) -> Iterable[Setting] | Verdi
             ErrorCode.INVALID_REQUEST, "log levels come from log.level in the configuration file"
         )
     if kind == ResourceType.CLIENT_METRICS:
-        return ()
+        nameless = Verdict(ErrorCode.INVALID_REQUEST, "the subscription has no name")
+        return () if name else nameless
     if kind == ResourceType.GROUP:
         if not name:
             return Verdict(ErrorCode.INVALID_REQUEST, "the consumer group has no name")

@@ -35,7 +35,10 @@ def handle(broker: Broker, request: Request) -> None:
         named = [index for topic in message.topics for index in topic.partitions]
         if refuse_more_than(PARTITIONS_MAX, [*named, *message.topics], broker, request):
             return
-        known = [(broker.registry.topic(one.topic), one.partitions) for one in message.topics]
+        asked: dict[str, dict[int, None]] = {}  # each once
+        for one in message.topics:
+            asked.setdefault(one.topic, {}).update(dict.fromkeys(one.partitions))
+        known = [(broker.registry.topic(name), indexes) for name, indexes in asked.items()]
         wanted = [(topic, indexes) for topic, indexes in known if topic is not None]
     result = DescribeLogDirsResult(log_dir=broker.log_dir.path)
     try:

@@ -37,8 +37,8 @@ from broker.requests.context import Broker
 from broker.requests.guard import gather, guarded
 from broker.requests.refusals import refuse_more_than
 from broker.requests.request import Request
+from broker.topic_configs import as_kept, relation_problem
 from broker.topic_configs import problem as configs_problem
-from broker.topic_configs import relation_problem
 from paxos.ids import MS
 from wire.apis import encode_response
 from wire.codec.schema import UUID_ZERO
@@ -88,9 +88,10 @@ def handle_create(broker: Broker, request: Request) -> None:
     if refuse_more_than(ASSIGNED_MAX, range(assigned), broker, request):
         return
     named = Counter(topic.name for topic in message.topics)
+    topics = list({topic.name: topic for topic in message.topics}.values())
     deadline = deadline_of(broker, message.timeout_ms)
-    put = gather(len(message.topics), partial(_answer_create, request))
-    for index, topic in enumerate(message.topics):
+    put = gather(len(topics), partial(_answer_create, request))
+    for index, topic in enumerate(topics):
         problem = (
             DUPLICATE
             if named[topic.name] > 1
@@ -129,27 +130,44 @@ def _create_problem(
     )
     if certain:
         return Verdict(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists")
+    replicas = replicas_of(broker)
+    wrong = _configs_problem(broker, topic, replicas)
+    if wrong is not None:
+        return Verdict(ErrorCode.INVALID_CONFIG, wrong)
     if topic.assignments:
         groups = of_new_topic(broker, topic)
         if isinstance(groups, Verdict):
             return groups
     partitions, factor = topic.num_partitions, topic.replication_factor
-    if partitions != DEFAULT and not 0 < partitions <= TOPIC_PARTITIONS_MAX:
-        return Verdict(
-            ErrorCode.INVALID_PARTITIONS,
-            f"{partitions} is not between 1 and {TOPIC_PARTITIONS_MAX}",
-        )
-    replicas = replicas_of(broker)
     if factor != DEFAULT and not 0 < factor <= replicas:
         return Verdict(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"{factor} is not between 1 and {replicas}, the replicas of every partition here",
         )
-    configs = [(one.name, one.value) for one in topic.configs]
-    wrong = configs_problem(configs, broker.config, replicas) or relation_problem(
-        {one.name: one.value for one in topic.configs if one.value}, broker.config, replicas
-    )
-    return None if wrong is None else Verdict(ErrorCode.INVALID_CONFIG, wrong)
+    if partitions != DEFAULT and not 0 < partitions <= TOPIC_PARTITIONS_MAX:
+        return Verdict(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{partitions} is not between 1 and {TOPIC_PARTITIONS_MAX}",
+        )
+    return None
+
+
+def _configs_problem(broker: Broker, topic: CreatableTopic, replicas: int) -> str | None:
+    without = [one.name for one in topic.configs if one.value is None]
+    if without:
+        return f"{without[0][:100]} has no value"
+    wrong = configs_problem(_named_last(topic), broker.config, replicas)
+    return wrong or relation_problem(_configs(topic), broker.config, replicas)
+
+
+def _named_last(topic: CreatableTopic) -> dict[str, str]:
+    """Settings as they are written. As in Kafka the last holds of one that is named twice."""
+    return {one.name: one.value for one in topic.configs if one.value is not None}
+
+
+def _configs(topic: CreatableTopic) -> dict[str, str]:
+    """Settings in which nothing is wrong, as they are kept."""
+    return {name: as_kept(name, value) for name, value in _named_last(topic).items()}
 
 
 def _create_command(broker: Broker, topic: CreatableTopic) -> CreateTopic:
@@ -164,7 +182,7 @@ def _create_command(broker: Broker, topic: CreatableTopic) -> CreateTopic:
         broker.new_topic_id(),
         default if asked == DEFAULT else asked,
         replicas_of(broker),
-        {one.name: one.value for one in topic.configs if one.value is not None},
+        _configs(topic),
         groups,
     )
 
@@ -190,10 +208,11 @@ def _created(
     verdict: Verdict,
 ) -> None:
     result = CreatableTopicResult(
-        name=asked.name, error_code=verdict.error, error_message=verdict.message
+        name=asked.name, error_code=verdict.error, error_message=verdict.message, configs=[]
     )
     if command is not None and verdict.error == ErrorCode.NONE:
-        topic = Topic(command.name, command.topic_id, command.replication, command.configs, ())
+        written = _named_last(asked)  # shown as they were asked for, as in Kafka
+        topic = Topic(command.name, command.topic_id, command.replication, written, ())
         result.topic_id = command.topic_id
         result.num_partitions = command.partitions
         result.replication_factor = command.replication
@@ -235,12 +254,17 @@ def _delete_known(
     deadline: int,
     unsure: Collection[str],
 ) -> None:
-    topics = [_named(broker, state) for state in asked]
+    times = Counter(map(_key, asked))
+    states = list({_key(state): state for state in asked}.values())
+    topics = [_named(broker, state) for state in states]
     named = Counter(topic.topic_id for topic in topics if topic is not None)
-    put = gather(len(asked), partial(_answer_delete, request))
-    for index, (state, topic) in enumerate(zip(asked, topics, strict=True)):
+    once = _once(states, topics)
+    put = gather(len(once), partial(_answer_delete, request))
+    for index, (state, topic) in enumerate(once):
         decide = partial(_deleted, state, topic, partial(put, index))
-        if topic is not None and topic.name in INTERNAL_TOPICS:
+        if times[_key(state)] > 1:
+            _deleted(state, None, partial(put, index), DUPLICATE)
+        elif topic is not None and topic.name in INTERNAL_TOPICS:
             decide(RESERVED)
         elif topic is None or named[topic.topic_id] > 1:
             decide(DUPLICATE if topic is not None else _delete_problem(state, unsure))
@@ -252,6 +276,20 @@ def _delete_known(
             wait_ns = broker.config.no_coordinator_wait_ms * MS
             until = min(deadline, broker.groups.now().boot_ns + wait_ns)
             broker.delayed_operations.until(known, until, guarded(broker, request, go_on))
+
+
+def _key(state: DeleteTopicState) -> tuple[str | None, bytes]:
+    return state.name, bytes(state.topic_id)
+
+
+def _once(
+    states: Sequence[DeleteTopicState], topics: Sequence[Topic | None]
+) -> list[tuple[DeleteTopicState, Topic | None]]:
+    """A topic that is named by name and by id, too, is in the answer once."""
+    seen: dict[object, tuple[DeleteTopicState, Topic | None]] = {}
+    for state, topic in zip(states, topics, strict=True):
+        seen.setdefault(_key(state) if topic is None else topic.topic_id, (state, topic))
+    return list(seen.values())
 
 
 def _knows_epochs(broker: Broker, topic: Topic) -> bool:
@@ -343,8 +381,9 @@ def _grow_known(
     unsure: Collection[str],
 ) -> None:
     named = Counter(topic.name for topic in message.topics)
-    put = gather(len(message.topics), partial(_answer_grow, request))
-    for index, asked in enumerate(message.topics):
+    topics = list({topic.name: topic for topic in message.topics}.values())
+    put = gather(len(topics), partial(_answer_grow, request))
+    for index, asked in enumerate(topics):
         problem = DUPLICATE if named[asked.name] > 1 else _grow_problem(broker, asked, unsure)
         decide = partial(_grown, asked, partial(put, index))
         if problem is not None or message.validate_only:

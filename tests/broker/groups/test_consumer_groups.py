@@ -207,6 +207,18 @@ def test_every_version_of_the_group_protocol(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(2, 10))
+def test_a_commit_into_a_group_that_is_not_there(version: int) -> None:
+    world = world_with_topic()
+    topics = [OffsetCommitRequestTopic("orders", [OffsetCommitRequestPartition(1, 9)])]
+    request = OffsetCommitRequest("g", 3, "someone", topics=topics)
+    [topic] = world.ask(coordinator_of(world), request, version).topics
+    known = version >= 9
+    assert topic.partitions[0].error_code == (
+        ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.ILLEGAL_GENERATION
+    )
+
+
+@pytest.mark.parametrize("version", range(2, 10))
 def test_offsets_in_every_version(version: int) -> None:
     world = world_with_topic()
     partitions = [OffsetCommitRequestPartition(1, 9, committed_metadata="m")]
@@ -329,10 +341,12 @@ def test_an_operator_forgets_how_far_a_group_has_come() -> None:
     assert one.committed() == 7
     for member in (one, two):
         member.leave()
-    gone = delete(0, 3)
+    gone = delete(0, 3, 77, -1)
     assert gone.error_code == ErrorCode.NONE
     (topic,) = gone.topics
-    assert [(one.partition_index, one.error_code) for one in topic.partitions] == [(0, 0), (3, 0)]
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    told = [(one.partition_index, one.error_code) for one in topic.partitions]
+    assert told == [(0, 0), (3, 0), (77, unknown), (-1, unknown)]
     assert (one.committed(), one.committed(1)) == (-1, 8)
 
 
@@ -425,7 +439,11 @@ def test_a_group_that_the_broker_shares_out_is_joined_and_described() -> None:
     world = world_with_topic()
     node = coordinator_of(world)
     join = ConsumerGroupHeartbeatRequest(
-        "g", "me", rebalance_timeout_ms=1_000, subscribed_topic_names=["orders"]
+        "g",
+        "me",
+        rebalance_timeout_ms=1_000,
+        subscribed_topic_names=["orders"],
+        topic_partitions=[],
     )
     joined = world.ask(node, join, 1)
     assert (joined.error_code, joined.member_id, joined.member_epoch) == (ErrorCode.NONE, "me", 1)
@@ -444,7 +462,11 @@ def test_its_states_are_listed_by_name_in_any_case() -> None:
     node = coordinator_of(world)
     for member in ("one", "two"):
         join = ConsumerGroupHeartbeatRequest(
-            "g", member, rebalance_timeout_ms=1_000, subscribed_topic_names=["orders"]
+            "g",
+            member,
+            rebalance_timeout_ms=1_000,
+            subscribed_topic_names=["orders"],
+            topic_partitions=[],
         )
         assert world.ask(node, join, 1).error_code == ErrorCode.NONE
     for name in ("reconciling", "Reconciling", "RECONCILING"):
@@ -459,7 +481,11 @@ def test_a_member_of_such_a_group_says_who_it_is() -> None:
     world = world_with_topic()
     node = coordinator_of(world)
     join = ConsumerGroupHeartbeatRequest(
-        "g", "", rebalance_timeout_ms=1_000, subscribed_topic_names=["orders"]
+        "g",
+        "",
+        rebalance_timeout_ms=1_000,
+        subscribed_topic_names=["orders"],
+        topic_partitions=[],
     )
     assert world.ask(node, join, 1).error_code == ErrorCode.INVALID_REQUEST
     joined = world.ask(node, join, 0)

@@ -143,6 +143,54 @@ def test_there_is_one_directory() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("filters", "error"),
+    [
+        ([("user", 0, "x"), ("client-id", 1, None), ("ip", 2, None)], ErrorCode.NONE),
+        ([("nonsense", 0, "x")], ErrorCode.UNSUPPORTED_VERSION),
+        ([("", 0, "x")], ErrorCode.INVALID_REQUEST),
+        ([("user", 0, "x"), ("user", 0, "y")], ErrorCode.INVALID_REQUEST),
+        ([("user", 9, "x")], ErrorCode.INVALID_REQUEST),
+        ([("user", -1, None)], ErrorCode.INVALID_REQUEST),
+        ([("user", 0, None)], ErrorCode.INVALID_REQUEST),
+        ([("user", 2, "x")], ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_filters_of_quotas_are_read_though_there_are_none(
+    filters: list[tuple[str, int, str | None]], error: ErrorCode
+) -> None:
+    asked = security.DescribeClientQuotasRequest([security.QuotaFilter(*one) for one in filters])
+    for version in (0, 1):
+        answer = World().ask(1, asked, version)
+        assert answer.error_code == error
+        assert (answer.entries, bool(answer.error_message)) == (
+            ([], False) if error == ErrorCode.NONE else (None, True)
+        )
+
+
+def test_a_user_that_is_named_twice_is_told_once() -> None:
+    asked = security.DescribeUserScramCredentialsRequest(
+        [security.ScramUserName(name) for name in ("x", "y", "x")]
+    )
+    answer = World().ask(1, asked, 0)
+    assert {one.user: one.error_code for one in answer.results} == {
+        "x": ErrorCode.DUPLICATE_RESOURCE,
+        "y": ErrorCode.RESOURCE_NOT_FOUND,
+    }
+    assert len(answer.results) == 2
+
+
+def test_a_pattern_of_transactions_that_is_none() -> None:
+    for pattern, error in (
+        ("t(", ErrorCode.INVALID_REGULAR_EXPRESSION),
+        ("t.*", ErrorCode.NONE),
+        ("", ErrorCode.NONE),
+        (None, ErrorCode.NONE),
+    ):
+        asked = transactions.ListTransactionsRequest(transactional_id_pattern=pattern)
+        assert World().ask(1, asked, 2).error_code == error
+
+
 def test_the_registry_stands_for_kafkas_quorum() -> None:
     world = World(nodes=4)
     world.cluster.members[REGISTRY_GROUP] = (NodeId(1), NodeId(2), NodeId(3))
@@ -154,6 +202,8 @@ def test_the_registry_stands_for_kafkas_quorum() -> None:
     )
     answer = world.ask(1, asked, 2)
     assert [one.node_id for one in answer.nodes] == [1, 2, 3, 4]
+    none = metadata.DescribeQuorumRequest(asked.topics[1:])
+    assert world.ask(1, none, 2).nodes == [], "beside nothing but errors"
     [ours], [other] = (topic.partitions for topic in answer.topics)
     assert other.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (ours.error_code, ours.leader_id) == (ErrorCode.NONE, 1)

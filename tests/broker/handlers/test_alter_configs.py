@@ -5,6 +5,7 @@ import pytest
 from broker.handlers.topics.broker_settings import broker_settings
 from broker.handlers.topics.registry_changes import EVERYWHERE_NS
 from broker.proposals.intake import FailureReason, NotDone
+from broker.topic_configs import is_compacted, is_deleted
 from paxos.ids import MS, REGISTRY_GROUP, NodeId
 from tests.broker.world import Asked, World
 from wire.error_codes import ErrorCode
@@ -230,19 +231,100 @@ def test_validating_changes_nothing() -> None:
         ("retention.ms", APPEND, "1"),
         ("retention.ms", 9, "1"),
         ("cleanup.policy", APPEND, "shrink"),
-        ("cleanup.policy", SUBTRACT, "delete"),
+        ("cleanup.policy", APPEND, ""),
+        ("cleanup.policy", SET, "compact,"),
         ("message.timestamp.type", SET, "Tomorrow"),
-        ("message.timestamp.type", SET, "LogAppendTime "),
         ("max.message.bytes", SET, "1_000"),
-        ("max.message.bytes", SET, " 5"),
-        ("retention.ms", SET, "\u0663"),
+        ("max.message.bytes", SET, "\u00a05"),
+        ("retention.ms", SET, "- 5"),
         ("retention.ms", SET, "9" * 5_000),
+        ("min.cleanable.dirty.ratio", SET, "NaN"),
+        ("min.cleanable.dirty.ratio", SET, "9" * 400),
+        ("leader.replication.throttled.replicas", SET, "*,*"),
     ],
 )
 def test_what_cannot_be_kept_is_refused(wanted: tuple[str, int, str | None]) -> None:
     world = world_with(retention_ms="5")
     assert change(world, wanted) == ErrorCode.INVALID_CONFIG
     assert settings_of(world) == {"retention.ms": "5"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kept"),
+    [
+        ("retention.ms", " 5 ", "5"),
+        ("retention.ms", "\t+5\n", "5"),
+        ("retention.ms", "-01", "-1"),
+        ("retention.ms", "\u0663", "3"),
+        ("retention.ms", "0" * 50 + "7", "7"),
+        ("max.message.bytes", " 1000", "1000"),
+        ("compression.gzip.level", "+5", "5"),
+        ("min.cleanable.dirty.ratio", " .5 ", "0.5"),
+        ("min.cleanable.dirty.ratio", "5e-1f", "0.5"),
+        ("preallocate", " TRUE ", "true"),
+        ("compression.type", " gzip ", "gzip"),
+        ("cleanup.policy", " compact , delete,compact ", "compact,delete"),
+        ("cleanup.policy", " ", ""),
+        ("leader.replication.throttled.replicas", " * ", "*"),
+        ("leader.replication.throttled.replicas", "0:1, 1:2", "0:1,1:2"),
+    ],
+)
+def test_what_kafka_reads_over_is_not_kept(name: str, value: str, kept: str) -> None:
+    """Blanks, plus signs, leading zeros and repetitions: no reader of the setting meets them."""
+    world = world_with()
+    assert change(world, (name, SET, value)) == ErrorCode.NONE
+    assert settings_of(world) == {name: kept}
+    assert replace(world, (name, value)) == ErrorCode.NONE
+    assert settings_of(world) == {name: kept}
+
+
+def test_a_topic_may_have_no_cleanup_policy() -> None:
+    """Then nothing is deleted by age, and nothing compacted (KIP-1161); appending begins anew."""
+    world = world_with(cleanup_policy="compact")
+    assert change(world, ("cleanup.policy", SUBTRACT, "compact,delete")) == ErrorCode.NONE
+    kept = settings_of(world)
+    assert kept == {"cleanup.policy": ""}
+    assert not is_compacted(kept)
+    assert not is_deleted(kept)
+    assert change(world, ("cleanup.policy", APPEND, "delete")) == ErrorCode.NONE
+    assert settings_of(world) == {"cleanup.policy": "delete"}
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("", ErrorCode.INVALID_REQUEST),
+        (".", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("a" * 250, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("nobody", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_a_name_that_no_topic_can_have_is_told_as_such(name: str, error: ErrorCode) -> None:
+    world = world_with()
+    rows = [IncrementalAlterableConfig("retention.ms", SET, "1")]
+    asked = IncrementalAlterConfigsRequest([IncrementalAlterConfigsResource(2, name, rows)])
+    assert world.ask(1, asked, 1).responses[0].error_code == error
+    replaced = AlterConfigsRequest([AlterConfigsResource(2, name, [])])
+    assert world.ask(1, replaced, 2).responses[0].error_code == error
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "value", "error"),
+    [
+        ("", "consumer.session.timeout.ms", "45000", ErrorCode.INVALID_REQUEST),
+        ("g", "nonsense", "1", ErrorCode.INVALID_CONFIG),
+        ("g", "consumer.session.timeout.ms", "x", ErrorCode.INVALID_CONFIG),
+        ("g", "consumer.session.timeout.ms", "7", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_settings_of_groups_are_read_before_they_are_refused(
+    group: str, name: str, value: str, error: ErrorCode
+) -> None:
+    world = world_with()
+    rows = [IncrementalAlterableConfig(name, SET, value)]
+    asked = IncrementalAlterConfigsRequest([IncrementalAlterConfigsResource(32, group, rows)])
+    assert world.ask(1, asked, 1).responses[0].error_code == error
 
 
 def test_a_setting_named_twice_or_without_a_value_is_refused() -> None:

@@ -53,6 +53,32 @@ def test_what_is_advertised_is_what_is_served(version: int) -> None:
         assert ranges[key][1] >= last
 
 
+@pytest.mark.parametrize(
+    ("name", "library_version", "good"),
+    [
+        ("a", "1", True),
+        ("apache-kafka-java", "4.3.1", True),
+        ("a.b-c", "1.2-3", True),
+        ("", "1", False),
+        ("a", "", False),
+        ("a b", "1", False),
+        ("a_b", "1", False),
+        (".a", "1", False),
+        ("a", "1-", False),
+        ("a", "1+2", False),
+        ("a\n", "1", False),
+        ("\u00e4", "1", False),
+    ],
+)
+def test_software_has_a_name_that_can_be_shown(name: str, library_version: str, good: bool) -> None:
+    """As in Kafka, which shows the names in its metrics (KIP-511)."""
+    world = World()
+    for version in (3, 4):
+        answer = world.ask(1, ApiVersionsRequest(name, library_version), version)
+        assert answer.error_code == (ErrorCode.NONE if good else ErrorCode.INVALID_REQUEST)
+        assert bool(answer.api_keys) == good
+
+
 def test_a_client_from_the_future_is_told_what_it_may_ask() -> None:
     """ApiVersions v99: the answer has a version 0 body with error 35, so the client can ask again
     (KIP-511)."""
@@ -85,7 +111,8 @@ def test_only_what_has_a_handler_is_advertised_and_served() -> None:
     world = World()
     table = ApiTable(world[1].broker, {ApiKey.METADATA: HANDLERS[ApiKey.METADATA]})
     asked, refused = Asked(ApiKey.API_VERSIONS, 3), FakeReply()
-    table.handle_frame(frame(ApiVersionsRequest(), 3), True, CLIENT_HOST, asked.reply)
+    named = ApiVersionsRequest("test", "1")
+    table.handle_frame(frame(named, 3), True, CLIENT_HOST, asked.reply)
     keys = [one.api_key for one in asked.response.api_keys]
     assert keys == [ApiKey.METADATA, ApiKey.API_VERSIONS]
     produce = memoryview(bytes.fromhex("0000 0007 00000007 ffff"))

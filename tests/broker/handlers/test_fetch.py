@@ -278,6 +278,8 @@ def test_epochs_are_fenced_both_ways() -> None:
     world = filled()
     epoch = world.cluster.epochs[world.group(0)]
     assert world.fetch(1, want(0, 0, epoch=epoch)).error_code == ErrorCode.NONE
+    for none in (-1, -2, -(2**31)):
+        assert world.fetch(1, want(0, 0, epoch=none)).error_code == ErrorCode.NONE
     old = world.fetch(1, want(0, 0, epoch=epoch - 1))
     assert old.error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert (old.current_leader.leader_id, old.current_leader.leader_epoch) == (1, epoch)

@@ -104,16 +104,39 @@ def test_a_duplicate_of_a_deleted_batch_is_still_known() -> None:
     assert world.list_offsets(1, 0, LATEST).offset == 1
 
 
-def test_a_partition_named_twice_is_not_deleted_from() -> None:
-    """Each of them would be a command, and each would move data of the index on every replica."""
+def test_of_a_partition_named_twice_the_last_offset_is_meant() -> None:
+    """As in Kafka, and in the answer once. Each would be a command, and would move data of the
+    index on every replica."""
     world = DataWorld()
     for value in "abc":
         world.produce(1, 0, batch(value))
     asked = [DeleteRecordsPartition(0, 1), DeleteRecordsPartition(0, 2)]
-    request = DeleteRecordsRequest([DeleteRecordsTopic(TOPIC, asked)], 1_000)
-    answer = world.send(1, request, 2).response.topics[0].partitions
-    assert [one.error_code for one in answer] == [ErrorCode.INVALID_REQUEST] * 2
-    assert world.list_offsets(1, 0, EARLIEST).offset == 0
+    topics = [DeleteRecordsTopic(TOPIC, asked), DeleteRecordsTopic(TOPIC, asked[:1] * 2)]
+    for named, start in ((topics[:1], 2), (topics, 2)):
+        sent = world.send(1, DeleteRecordsRequest(named, 1_000), 2)
+        world.settle()
+        [topic] = sent.response.topics
+        answers = [(one.error_code, one.low_watermark) for one in topic.partitions]
+        assert answers == [(ErrorCode.NONE, start)]
+    assert world.list_offsets(1, 0, EARLIEST).offset == 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "error"),
+    [
+        ("compact", ErrorCode.POLICY_VIOLATION),
+        ("", ErrorCode.POLICY_VIOLATION),
+        ("compact,delete", ErrorCode.NONE),
+        ("delete", ErrorCode.NONE),
+    ],
+)
+def test_only_what_may_be_deleted_at_all_is_deleted_from(policy: str, error: ErrorCode) -> None:
+    """What a compacted topic holds is the last value of each key, not a past."""
+    world = DataWorld()
+    world.produce(1, 0, batch("a"))
+    world.run(ConfigureTopic(TOPIC, TOPIC_ID, {"cleanup.policy": policy}))
+    assert delete(world, 0, 1)[0] == error
+    assert delete(world, 77, 1)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_only_the_master_deletes() -> None:
@@ -178,6 +201,9 @@ def test_sizes_are_told_by_every_replica(version: int) -> None:
     (topic,) = world.ask(2, named, version).results[0].topics
     kept = [(one.partition_index, one.partition_size) for one in topic.partitions]
     assert kept == [(0, len(data))]
+    twice = DescribeLogDirsRequest([DescribableLogDirTopic(TOPIC, [0, 0])] * 2)
+    (topic,) = world.ask(2, twice, version).results[0].topics
+    assert [one.partition_index for one in topic.partitions] == [0]
 
 
 def test_a_volume_that_is_gone_is_an_error() -> None:

@@ -105,8 +105,9 @@ def test_a_cursor_may_point_to_what_is_gone(world: World) -> None:
         ("c", 7),
         ("d", 2),
     ]
-    answer = page(world, "a", "b", cursor=PartitionCursor("a", -1))
-    assert [one.error_code for one in answer.topics] == [ErrorCode.INVALID_REQUEST] * 2
+    for wrong in (PartitionCursor("a", -1), PartitionCursor("aa", 0), PartitionCursor("c", 0)):
+        answer = page(world, "a", "b", cursor=wrong)
+        assert [one.error_code for one in answer.topics] == [ErrorCode.INVALID_REQUEST] * 2
 
 
 def test_names_are_checked_and_may_be_many(world: World) -> None:
@@ -143,6 +144,17 @@ def producers_of(world: World, node: int, *partitions: int, topic: str = TOPIC) 
     [described] = world.ask(node, asked, 0).topics
     assert described.name == topic
     return list(described.partitions)
+
+
+def test_producers_of_what_is_not_there_or_cannot_be() -> None:
+    world = DataWorld()
+    for topic, error in (
+        ("nobody", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("", ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ):
+        [one] = producers_of(world, 1, 0, topic=topic)
+        assert (one.error_code, bool(one.error_message)) == (error, True)
 
 
 def test_producers_are_described_by_the_leader() -> None:

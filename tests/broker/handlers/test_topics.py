@@ -89,8 +89,10 @@ def test_defaults_of_partitions_and_replicas() -> None:
             for one, error in [
                 (("no.such.thing", "1"), ErrorCode.INVALID_CONFIG),
                 (("cleanup.policy", "tidy"), ErrorCode.INVALID_CONFIG),
-                (("cleanup.policy", ""), ErrorCode.INVALID_CONFIG),
-                (("cleanup.policy", "delete,delete"), ErrorCode.INVALID_CONFIG),
+                (("cleanup.policy", ""), ErrorCode.NONE),
+                (("cleanup.policy", "delete,delete"), ErrorCode.NONE),
+                (("cleanup.policy", "delete,"), ErrorCode.INVALID_CONFIG),
+                (("retention.ms", " 7 "), ErrorCode.NONE),
                 (("cleanup.policy", "delete"), ErrorCode.NONE),
                 (("cleanup.policy", "compact"), ErrorCode.NONE),
                 (("cleanup.policy", "compact, delete"), ErrorCode.NONE),
@@ -133,9 +135,65 @@ def test_each_topic_of_a_request_has_its_own_verdict() -> None:
         CreatableTopic("twice", 2, 1),
     )
     duplicate = ErrorCode.INVALID_REQUEST
-    assert errors == [duplicate, ErrorCode.NONE, duplicate]
+    assert errors == [duplicate, ErrorCode.NONE]
     assert list(world[1].registry.topics) == ["good"]
     assert create(world) == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "error"),
+    [
+        (CreatableTopic("a/b", 0, 0), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (CreatableTopic("there", 0, 0), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (CreatableTopic("t", 0, 0), ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_the_first_thing_wrong_with_a_topic_is_told(
+    topic: CreatableTopic, error: ErrorCode
+) -> None:
+    """In Kafka's order: the name, the settings, the replicas, the partitions."""
+    world = World()
+    create(world, CreatableTopic("there", 1, 1))
+    topic.configs = [CreatableTopicConfig("nonsense", "1")]
+    [result] = world.ask(1, CreateTopicsRequest([topic]), 7).topics
+    assert (result.error_code, result.configs) == (error, [])
+    assert create(world, CreatableTopic("t", 0, 0)) == [ErrorCode.INVALID_REPLICATION_FACTOR]
+
+
+def test_the_last_value_holds_and_is_shown_as_it_was_written() -> None:
+    world = World()
+    pairs = (("retention.ms", "x"), ("cleanup.policy", " compact "), ("retention.ms", " 7 "))
+    topic = CreatableTopic("t", 1, 1, configs=[CreatableTopicConfig(*one) for one in pairs])
+    [result] = world.ask(1, CreateTopicsRequest([topic]), 7).topics
+    shown = {one.name: one.value for one in result.configs}
+    assert (shown["retention.ms"], shown["cleanup.policy"]) == (" 7 ", " compact ")
+    kept = world[1].registry.topics["t"].configs
+    assert kept == {"cleanup.policy": "compact", "retention.ms": "7"}
+    null = [CreatableTopicConfig("retention.ms", one) for one in (None, "2")]
+    assert create(world, CreatableTopic("u", 1, 1, configs=null)) == [ErrorCode.INVALID_CONFIG]
+
+
+def test_what_is_to_be_deleted_or_to_grow_is_answered_once() -> None:
+    world = World()
+    create(world, CreatableTopic("t", 1, 1))
+    topic_id, unknown = world[1].registry.topics["t"].topic_id, bytes(15) + b"x"
+    state = DeleteTopicState
+    for named, answer in [
+        ([state("t")] * 3, ("t", bytes(16))),
+        ([state(None, topic_id)] * 2, (None, topic_id)),
+        ([state("t"), state(None, topic_id)], ("t", topic_id)),
+        ([state("nobody")] * 2, ("nobody", bytes(16))),
+        ([state(None, unknown)] * 2, (None, unknown)),
+    ]:
+        [result] = world.ask(1, DeleteTopicsRequest(topics=named, timeout_ms=5_000), 6).responses
+        assert result.error_code == ErrorCode.INVALID_REQUEST
+        assert (result.name, bytes(result.topic_id)) == answer
+    rows = [CreatePartitionsTopic(name, 5) for name in ("t", "nobody", "t", "nobody")]
+    results = world.ask(1, CreatePartitionsRequest(rows, 5_000), 3).results
+    refused = ErrorCode.INVALID_REQUEST
+    assert {one.name: one.error_code for one in results} == {"t": refused, "nobody": refused}
+    assert len(results) == 2
+    assert len(world[1].registry.topics["t"].partitions) == 1
 
 
 def test_a_race_of_two_creators_has_one_winner() -> None:
@@ -236,6 +294,20 @@ def describe(world: World, node: int, kind: int, name: str, *keys: str) -> Descr
     request = DescribeConfigsRequest([resource], include_synonyms=True, include_documentation=True)
     result: DescribeConfigsResult = world.ask(node, request, 4).results[0]
     return result
+
+
+def test_no_names_of_settings_are_all() -> None:
+    """An empty list, too, as in Kafka."""
+    world = World()
+    create(world, CreatableTopic("t", 1, 1))
+    for kind, name in ((2, "t"), (4, "1"), (32, "g")):
+        told = []
+        for keys in (None, []):
+            asked = DescribeConfigsRequest([DescribeConfigsResource(kind, name, keys)])
+            told.append([one.name for one in world.ask(1, asked, 4).results[0].configs])
+        assert told[0] == told[1] != []
+    assert describe(world, 1, 16, "").error_code == ErrorCode.INVALID_REQUEST
+    assert describe(world, 1, 16, "mine").error_code == ErrorCode.NONE
 
 
 def test_settings_of_a_topic_say_where_they_come_from() -> None:

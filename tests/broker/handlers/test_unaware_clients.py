@@ -52,7 +52,7 @@ def test_what_they_send_to_the_former_master_is_appended() -> None:
     assert contents(world.fetch(2, want(0, 0)).records) == list(enumerate("abcd"))
 
 
-@pytest.mark.parametrize("name", ["platformatic-kafka", "", "somebody", "aiokafka"])
+@pytest.mark.parametrize("name", ["platformatic-kafka", "somebody", "aiokafka"])
 def test_a_library_that_is_not_known_to_act_on_hints_is_not_given_any(name: str) -> None:
     world = moved_away()
     world.ask(1, ApiVersionsRequest(name, "1"), 3)

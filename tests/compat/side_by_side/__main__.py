@@ -20,7 +20,7 @@ import trio
 from cluster.launcher import launch
 from cluster.spec import plan
 from tests.compat.languages import Missing
-from tests.compat.side_by_side import administration, frames, groups, page, records
+from tests.compat.side_by_side import absences, administration, frames, groups, page, records
 from tests.compat.side_by_side.comparison import Difference, compare, reasons, unexplained
 from tests.compat.side_by_side.kafka_broker import broker
 from tests.compat.side_by_side.peer import Peer, advertised, common
@@ -29,7 +29,7 @@ from wire.apis import APIS
 START_S_MAX: Final = 120.0
 STORIES: Final = {
     f"{module.__name__.rpartition('.')[2]}, {story.__name__.replace('_', ' ')}": story
-    for module in (frames, records, groups, administration)
+    for module in (frames, records, groups, administration, absences)
     for story in module.STORIES
 }
 

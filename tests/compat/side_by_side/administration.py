@@ -6,7 +6,6 @@ from typing import Any, Final
 from tests.broker.batches import batch
 from tests.compat.side_by_side.peer import Peer, Which
 from tests.compat.side_by_side.records import NOWHERE, produce
-from wire.apis import APIS, ApiKey
 from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.configs import (
     AlterableConfig,
@@ -47,10 +46,19 @@ TOPIC: Final = 2
 BROKER: Final = 4
 
 
+SOFTWARE: Final = (
+    ("a", ""), ("", "1"), ("a b", "1"), ("a", "1 2"), ("a.b-c", "1.2-3"), ("a_b", "1"),
+    ("a", "1_2"), (".a", "1"), ("a-", "1"), ("a", "-1"), ("a", "1."), ("ä", "1"), ("a", "1+2"),
+    ("a" * 300, "1"), ("a\n", "1"), ("a/b", "v1.0"), ("-", "1"),
+)  # fmt: skip
+
+
 def versions(peer: Peer) -> None:
     peer.ask("with a name", ApiVersionsRequest("side-by-side", "1"))
     peer.ask("with an empty name", ApiVersionsRequest("", ""), least=3)
     peer.ask("with an illegal name", ApiVersionsRequest("-no-", "1 2"), least=3)
+    for name, version in SOFTWARE:
+        peer.ask(f"by {name!r} {version!r}", ApiVersionsRequest(name, version), least=3)
 
 
 def metadata(peer: Peer) -> None:
@@ -109,7 +117,19 @@ def creating(peer: Peer) -> None:
     for factor in (0, -2, 2, 30_000):
         ask(f"{factor} replicas", CreatableTopic("c-factor", 1, factor))
     ask("twice", CreatableTopic("c-twice", 1, 1), CreatableTopic("c-twice", 1, 1))
+    bad = CreatableTopicConfig("nonsense", "1")
+    ask("there, with a bad setting", CreatableTopic("c-default", 1, 1, configs=[bad]))
+    ask("an illegal name and a bad setting", CreatableTopic("a/b", 1, 1, configs=[bad]))
+    ask("no partitions and a bad setting", CreatableTopic("c-bad", 0, 1, configs=[bad]))
+    ask("no partitions and no replicas", CreatableTopic("c-bad", 0, 0))
+    ask("there, without partitions", CreatableTopic("c-default", 0, 1))
+    twice = [CreatableTopic("c-tw", 1, 1), CreatableTopic("c-tw", 2, 1)]
+    ask("twice, and another", *twice, CreatableTopic("c-once", 1, 1))
+    ask("three times", *[CreatableTopic("c-three", 1, 1)] * 3)
+    ask("an illegal name twice", *[CreatableTopic("a/b", 1, 1)] * 2)
+    ask("twice, only to see", *twice, validate_only=True)
     ask("in no time", CreatableTopic("c-soon", 1, 1), timeout_ms=0)
+    ask("in negative time", CreatableTopic("c-never", 1, 1), timeout_ms=-1)
     by_hand = lambda *rows: [CreatableReplicaAssignment(p, list(nodes)) for p, nodes in rows]  # noqa: E731
     hand = lambda what, *rows, count=-1, factor=-1: ask(  # noqa: E731
         what, CreatableTopic("c-hand", count, factor, by_hand(*rows)), validate_only=True
@@ -163,6 +183,38 @@ SETTINGS: Final = (
     ("leader.replication.throttled.replicas", "0:1"),
     ("leader.replication.throttled.replicas", "nonsense"),
     ("follower.replication.throttled.replicas", ""), ("nonsense", "1"), ("", "1"),
+    ("retention.ms", "+5"), ("retention.ms", "0x10"), ("retention.ms", "1e3"),
+    ("retention.ms", "5.0"), ("retention.ms", "1_000"), ("retention.ms", "5L"),
+    ("retention.ms", "\u0665"), ("retention.ms", "007"), ("retention.ms", "9223372036854775808"),
+    ("retention.ms", "\t7\n"), ("retention.ms", "\u00a07"), ("retention.ms", "- 7"),
+    ("retention.ms", "-0"), ("retention.ms", " "), ("segment.bytes", " 1048576 "),
+    ("segment.bytes", "+1048576"), ("segment.bytes", "2147483648"),
+    ("min.cleanable.dirty.ratio", " 0.5 "), ("min.cleanable.dirty.ratio", ".5"),
+    ("min.cleanable.dirty.ratio", "5e-1"), ("min.cleanable.dirty.ratio", "0.5f"),
+    ("min.cleanable.dirty.ratio", "0.5d"), ("min.cleanable.dirty.ratio", "NaN"),
+    ("min.cleanable.dirty.ratio", "Infinity"), ("min.cleanable.dirty.ratio", "-0"),
+    ("min.cleanable.dirty.ratio", "-0.1"), ("min.cleanable.dirty.ratio", "1"),
+    ("min.cleanable.dirty.ratio", "0x1p-1"), ("min.cleanable.dirty.ratio", ""),
+    ("min.cleanable.dirty.ratio", "+0.5"), ("min.cleanable.dirty.ratio", "0_5"),
+    ("cleanup.policy", " compact "), ("cleanup.policy", "compact , delete"),
+    ("cleanup.policy", "compact,"), ("cleanup.policy", ",compact"), ("cleanup.policy", ","),
+    ("cleanup.policy", " "), ("cleanup.policy", None), ("cleanup.policy", "compact,delete,compact"),
+    ("compression.type", " gzip "), ("compression.type", ""), ("compression.type", "GZIP"),
+    ("preallocate", " true "), ("preallocate", ""), ("preallocate", "1"),
+    ("message.timestamp.type", " CreateTime"), ("message.timestamp.type", "createtime"),
+    ("compression.gzip.level", " 5 "), ("compression.gzip.level", "0"),
+    ("compression.gzip.level", "+5"), ("max.message.bytes", " 1000 "),
+    ("leader.replication.throttled.replicas", ""), ("leader.replication.throttled.replicas", " * "),
+    ("leader.replication.throttled.replicas", "0:1,1:1"),
+    ("leader.replication.throttled.replicas", "0:1, 1:1"),
+    ("leader.replication.throttled.replicas", "0:1,0:1"),
+    ("leader.replication.throttled.replicas", "0:1,"),
+    ("leader.replication.throttled.replicas", "*,0:1"),
+    ("leader.replication.throttled.replicas", "*,*"),
+    ("leader.replication.throttled.replicas", "0:-1"),
+    ("leader.replication.throttled.replicas", "0:1:2"), (" retention.ms", "1"),
+    ("Retention.ms", "1"), ("local.retention.bytes", " -2 "),
+    ("remote.storage.enable", " false "), ("unclean.leader.election.enable", ""),
 )  # fmt: skip
 """Every kind of setting, right and wrong."""
 
@@ -173,6 +225,17 @@ def settings_at_birth(peer: Peer) -> None:
         topic = CreatableTopic(f"set-{number}", 1, 1, configs=[CreatableTopicConfig(name, value)])
         peer.ask(f"{name}={value}", create(topic, validate_only=True), NEWEST)
     pairs = [CreatableTopicConfig("retention.ms", one) for one in ("1", "2")]
+    bad = [CreatableTopicConfig("retention.ms", one) for one in ("x", "2")]
+    for what, rows in (
+        ("a bad value, then a good one", bad),
+        ("a good value, then a bad one", bad[::-1]),
+    ):
+        topic = CreatableTopic("set-both", 1, 1, configs=rows)
+        peer.ask(what, create(topic, validate_only=True), NEWEST)
+    null = [CreatableTopicConfig("retention.ms", one) for one in (None, "2")]
+    for what, rows in (("null, then a value", null), ("a value, then null", null[::-1])):
+        topic = CreatableTopic("set-null", 1, 1, configs=rows)
+        peer.ask(what, create(topic, validate_only=True), NEWEST)
     twice = CreatableTopic("set-twice", 1, 1, configs=pairs)
     peer.ask("a setting twice", create(twice, validate_only=True), NEWEST)
     lags = {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}
@@ -192,6 +255,14 @@ def settings_changed(peer: Peer) -> None:
     peer.topic("sc", partitions=1)
     for name, value in SETTINGS:
         peer.ask(f"{name}={value}", incremental("sc", (name, 0, value), only=True), NEWEST)
+    changed_step_by_step(peer)
+    odd_changes(peer)
+    read_over(peer)
+    other_resources(peer)
+    replaced(peer)
+
+
+def changed_step_by_step(peer: Peer) -> None:
     ask = lambda what, *rest, **options: peer.ask(what, incremental(*rest, **options))  # noqa: E731
     ask("set", "sc", ("retention.ms", 0, "1000"))
     ask("delete", "sc", ("retention.ms", 1, None))
@@ -218,10 +289,63 @@ def settings_changed(peer: Peer) -> None:
     ask("a node that is no number", "x", ("log.retention.ms", 0, "1"), kind=BROKER)
     ask("a kind that is not there", "sc", ("retention.ms", 0, "1"), kind=77)
     ask("kind 0", "sc", ("retention.ms", 0, "1"), kind=0)
+
+
+def odd_changes(peer: Peer) -> None:
+    ask = lambda what, *rest, **options: peer.ask(what, incremental(*rest, **options))  # noqa: E731
+    for what, name in (("a long name", "a" * 250), ("a dot", "."), ("no ASCII", "ä")):
+        ask(what, name, ("retention.ms", 0, "1"))
+    ask("an illegal topic, to delete", "a/b", ("retention.ms", 1, None))
+    ask("an illegal topic, nothing", "a/b")
+    ask("no topic, nothing", "")
+    ask("an unknown topic, nothing", "nobody")
+    ask("an unknown topic, a bad setting", "nobody", ("nonsense", 0, "1"))
+    ask("an operation of -1", "sc", ("retention.ms", -1, "5"))
+    ask("an unknown operation on what is not known", "sc", ("nonsense", 9, "5"))
+    ask("set and delete", "sc", ("retention.ms", 0, "1"), ("retention.ms", 1, None))
+    ask("delete twice", "sc", ("retention.ms", 1, None), ("retention.ms", 1, None))
+    ask("append and remove", "sc", ("cleanup.policy", 2, "compact"), ("cleanup.policy", 3, "x"))
+    ask("set null", "sc", ("retention.ms", 0, None))
+    ask("remove null", "sc", ("cleanup.policy", 3, None))
+    ask("append nothing", "sc", ("cleanup.policy", 2, ""))
+    ask("append twice", "sc", ("cleanup.policy", 2, "compact,compact"))
+    ask("remove all", "sc", ("cleanup.policy", 3, "delete,compact"))
+    ask("set it back", "sc", ("cleanup.policy", 1, None))
+
+
+def read_over(peer: Peer) -> None:
+    """What is kept of values in which there is something to be read over."""
+    ask = lambda what, *rest, **options: peer.ask(what, incremental(*rest, **options))  # noqa: E731
+    ask("spaces", "sc", ("retention.ms", 0, " 5 "))
+    asked = [DescribeConfigsResource(TOPIC, "sc", ["retention.ms", "cleanup.policy"])]
+    peer.until("it shows", lambda: _value(peer, "retention.ms").strip() == "5")
+    peer.ask("with spaces", DescribeConfigsRequest(asked))
+    ask("a policy twice", "sc", ("cleanup.policy", 0, "compact,compact"))
+    peer.until("it shows", lambda: "compact" in _value(peer, "cleanup.policy"))
+    peer.ask("a policy twice", DescribeConfigsRequest(asked))
+    ask("no policy", "sc", ("cleanup.policy", 0, ""))
+    peer.until("it shows", lambda: "compact" not in _value(peer, "cleanup.policy"))
+    peer.ask("no policy", DescribeConfigsRequest(asked))
+    ask("nothing left", "sc", ("cleanup.policy", 1, None), ("retention.ms", 1, None))
+
+
+def other_resources(peer: Peer) -> None:
+    ask = lambda what, *rest, **options: peer.ask(what, incremental(*rest, **options))  # noqa: E731
+    node = lambda what, *rest: ask(what, *rest, kind=BROKER)  # noqa: E731
+    node("a node, delete", "1", ("log.retention.ms", 1, None))
+    node("a node, nothing", "1")
+    node("a node, what is not known", "1", ("nonsense", 1, None))
+    node("an unknown node, nothing", "77")
+    node("a negative node", "-1", ("log.retention.ms", 1, None))
+    ask("a group without a name", "", ("consumer.session.timeout.ms", 1, None), kind=32)
+    ask("a group, what is not known", "g", ("nonsense", 0, "1"), kind=32)
+    ask("a group, a bad value", "g", ("consumer.session.timeout.ms", 0, "x"), kind=32)
+    ask("a logger of an unknown node", "77", ("root", 0, "INFO"), kind=8)
+    ask("a kind that is not there, nothing", "sc", kind=77)
+    ask("kind 0, nothing", "sc", kind=0)
     same = [IncrementalAlterConfigsResource(TOPIC, "sc", [])] * 2
     peer.ask("a topic twice", IncrementalAlterConfigsRequest(same))
     peer.ask("no resources", IncrementalAlterConfigsRequest([]))
-    replaced(peer)
 
 
 def replaced(peer: Peer) -> None:
@@ -234,6 +358,17 @@ def replaced(peer: Peer) -> None:
     ask("unknown", "sc", ("nonsense", "1"))
     ask("unknown topic", "nobody", ("retention.ms", "55"))
     ask("twice", "sc", ("retention.ms", "55"), ("retention.ms", "56"))
+    ask("an illegal topic", "a/b", ("retention.ms", "55"))
+    ask("no topic", "", ("retention.ms", "55"))
+    ask("an illegal topic, nothing", "a/b")
+    ask("spaces", "sc", ("retention.ms", " 55 "))
+    ask("an unknown node", "77", ("log.retention.ms", "55"), kind=BROKER)
+    ask("a node that is no number", "x", ("log.retention.ms", "55"), kind=BROKER)
+    ask("a kind that is not there", "sc", ("retention.ms", "55"), kind=77)
+    ask("kind 0", "sc", ("retention.ms", "55"), kind=0)
+    same = [AlterConfigsResource(TOPIC, "sc", [AlterableConfig("retention.ms", "55")])] * 2
+    peer.ask("a topic twice", AlterConfigsRequest(same), NEWEST)  # Kafka never answers
+    peer.ask("no resources", AlterConfigsRequest([]))
     ask("none, so all are gone", "sc")
     peer.until("it shows", lambda: _is_default(peer))
     asked = [DescribeConfigsResource(TOPIC, "sc", ["retention.ms", "cleanup.policy"])]
@@ -241,9 +376,13 @@ def replaced(peer: Peer) -> None:
 
 
 def _is_default(peer: Peer) -> bool:
-    asked = [DescribeConfigsResource(TOPIC, "sc", ["retention.ms"])]
+    return _value(peer, "retention.ms").strip() != "55"
+
+
+def _value(peer: Peer, name: str) -> str:
+    asked = [DescribeConfigsResource(TOPIC, "sc", [name])]
     (found,) = peer.quiet(DescribeConfigsRequest(asked)).results[0].configs
-    return bool(found.value != "55")
+    return str(found.value)
 
 
 def describing(peer: Peer) -> None:
@@ -259,6 +398,15 @@ def describing(peer: Peer) -> None:
     ask("of one setting", TOPIC, "dc", ["retention.ms"])
     ask("of a setting that is not there", TOPIC, "dc", ["nonsense"])
     ask("of no settings", TOPIC, "dc", [])
+    ask("of a setting twice", TOPIC, "dc", ["retention.ms", "retention.ms"])
+    ask("of a setting without a name", TOPIC, "dc", [""])
+    ask("of no settings of an unknown topic", TOPIC, "nobody", [])
+    ask("of no settings of a node", BROKER, "1", [])
+    ask("of no settings of a group", 32, "none", [])
+    ask("of a negative node", BROKER, "-1")
+    ask("of a group without a name", 32, "")
+    ask("of a logger of an unknown node", 8, "77", ["root"])
+    ask("of client metrics without a name", 16, "")
     ask("of an unknown topic", TOPIC, "nobody")
     ask("of an illegal topic", TOPIC, "a/b")
     ask("of no topic", TOPIC, "")
@@ -294,6 +442,9 @@ def partitions(peer: Peer) -> None:
     ask("of an unknown topic", row("nobody", 3))
     ask("of an illegal topic", row("a/b", 3))
     ask("twice", row("cp", 5), row("cp", 6))
+    ask("twice, and another", row("cp", 5), row("cp", 6), row("nobody", 3))
+    ask("an unknown topic twice", row("nobody", 5), row("nobody", 6))
+    ask("of a topic without a name", row("", 3))
     ask("only to see", row("cp", 9), only=True)
     ask("of no topic")
     hand = lambda *nodes: [CreatePartitionsAssignment(list(one)) for one in nodes]  # noqa: E731
@@ -320,6 +471,12 @@ def deleting(peer: Peer) -> None:
     ask("by name", row("dt1"))
     ask("by id", row(None, ids["dt2"]))
     ask("twice", row("dt3"), row("dt3"))
+    ask("by id twice", row(None, ids["dt3"]), row(None, ids["dt3"]))
+    ask("by name and by id", row("dt3"), row(None, ids["dt3"]))
+    ask("an unknown topic twice", row("nobody"), row("nobody"))
+    ask("an unknown id twice", row(None, NOWHERE), row(None, NOWHERE))
+    ask("no name", row(""))
+    ask("twice, and another", row("dt3"), row("dt3"), row("nobody"))
     ask("nothing")
 
 
@@ -331,6 +488,10 @@ def directories(peer: Peer) -> None:
     ask("of an unknown topic", DescribableLogDirTopic("nobody", [0]))
     ask("of an unknown partition", DescribableLogDirTopic("ld", [9]))
     ask("of none")
+    ask("of a topic without a name", DescribableLogDirTopic("", [0]))
+    ask("of a topic twice", *[DescribableLogDirTopic("ld", [0])] * 2)
+    ask("of a partition twice", DescribableLogDirTopic("ld", [0, 0]))
+    ask("of no partitions", DescribableLogDirTopic("ld", []))
 
 
 def elections(peer: Peer) -> None:
@@ -346,6 +507,12 @@ def elections(peer: Peer) -> None:
     ask("preferred, twice", 0, "el", 0, 0)
     ask("unclean", 1, "el", 0)
     ask("a kind that is not there", 9, "el", 0)
+    ask("preferred, no partitions", 0, "el")
+    ask("preferred, a negative partition", 0, "el", -1)
+    ask("preferred, an illegal topic", 0, "a/b", 0)
+    ask("unclean, unknown topic", 1, "nobody", 0)
+    named = [ElectTopicPartitions("el", [0]), ElectTopicPartitions("el", [1])]
+    peer.ask("preferred, a topic twice", ElectLeadersRequest(0, named, 5_000))
     peer.ask("all", ElectLeadersRequest(0, None, 5_000))
     peer.ask("none", ElectLeadersRequest(0, [], 5_000))
 
@@ -366,6 +533,11 @@ def reassignments(peer: Peer) -> None:
     ask("unknown topic", [1], topic="nobody")
     ask("unknown topic, a cancel", None, topic="nobody")
     ask("unknown partition", [1], part=9)
+    ask("a negative partition", [1], part=-1)
+    ask("an illegal topic", [1], topic="a/b")
+    ask("unknown partition, a cancel", None, part=9)
+    both = [ReassignableTopic("re", [ReassignablePartition(0, [1])])] * 2
+    peer.ask("a topic twice", AlterPartitionReassignmentsRequest(5_000, True, both))
     same = [ReassignableTopic("re", [ReassignablePartition(0, [1])] * 2)]
     peer.ask("a partition twice", AlterPartitionReassignmentsRequest(5_000, True, same))
     peer.ask("nothing", AlterPartitionReassignmentsRequest(5_000, True, []))
@@ -389,15 +561,7 @@ def clusters(peer: Peer) -> None:
     peer.ask("with fenced nodes", DescribeClusterRequest(include_fenced_brokers=True), least=2)
 
 
-def empty_requests(peer: Peer) -> None:
-    """Every API, also those that are served in order to refuse, with nothing in the request."""
-    for key in peer.common:
-        if key not in (ApiKey.PRODUCE, ApiKey.FETCH):  # acks=0 and a wait: stories ask for both
-            peer.ask("with nothing in it", APIS[key].request())
-
-
 STORIES: Final[Sequence[Any]] = (
-    empty_requests,
     versions,
     metadata,
     creating,

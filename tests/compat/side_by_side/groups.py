@@ -91,6 +91,13 @@ def committing(peer: Peer) -> None:
         "a member of a group that is not there", "none", "oc", (0, 5), generation=3, member=STRANGER
     )
     ask("an instance without a member", "simple", "oc", (0, 5), instance="one")
+    ask("a generation of -2", "simple", "oc", (0, 5), generation=-2)
+    ask("a member of generation -2", "simple", "oc", (0, 5), generation=-2, member=STRANGER)
+    ask("nobody's generation, into a group that is not there", "none", "oc", (0, 5), generation=3)
+    ask("no generation, into a group that is not there", "new", "oc", (0, 5), member=STRANGER)
+    ask("a member of a group without a name", "", "oc", (0, 5), generation=3, member=STRANGER)
+    ask("a wrong generation, an unknown topic", "simple", "nobody", (0, 5), generation=3)
+    ask("unknown and known partitions", "simple", "oc", (0, 5), (9, 5))
     ask("no partitions", "simple", "oc")
     peer.ask("no topics", OffsetCommitRequest("simple"))
 
@@ -113,6 +120,12 @@ def fetching(peer: Peer) -> None:
     ask("unknown group", "none", "of", 0)
     ask("a group without a name", "", "of", 0)
     ask("no partitions", "reader", "of")
+    ask("a negative partition", "reader", "of", -1)
+    ask("an illegal topic", "reader", "a/b", 0)
+    named = [OffsetFetchRequestTopic("of", [0])] * 2
+    twice = OffsetFetchRequest("reader", [OffsetFetchRequestGroup("reader", topics=named)], named)
+    peer.ask("a topic twice", twice)
+    peer.ask("all of a group without a name", offsets("", None), least=2)
     peer.ask("all", offsets("reader", None), least=2)
     peer.ask("all of an unknown group", offsets("none", None), least=2)
     peer.ask("no groups", OffsetFetchRequest(), least=8)
@@ -159,6 +172,12 @@ def joining(peer: Peer) -> None:
     ask("a session of a day", join("j0", session_ms=86_400_000))
     ask("no protocols", join("j0", protocols=()))
     ask("no kind of protocol", join("j0", kind=""))
+    ask("a negative session", join("j0", session_ms=-1))
+    ask("a protocol twice", join("j3", protocols=("range", "range")))
+    ask("a protocol without a name", join("j4", protocols=("",)))
+    ask("a group without a name, a session of 1 ms", join("", session_ms=1))
+    ask("no protocols, a session of 1 ms", join("j0", protocols=(), session_ms=1))
+    ask("an unknown member of a group that is not there", join("j5", STRANGER))
     ask("an unknown member", join("j0", STRANGER))
     ask("an unknown member with an instance", join("j0", STRANGER, instance="one"))
     told = ask("without an id", join("j1"))
@@ -185,6 +204,9 @@ def members(peer: Peer) -> None:
     beat("in an unknown group", "none", generation, member)
     beat("in a group without a name", "", generation, member)
     beat("of an instance that is not there", "m", generation, member, "one")
+    beat("of nobody in an unknown group", "none", generation, "")
+    beat("of a negative generation in an unknown group", "none", -1, STRANGER)
+    beat("of an unknown member and another generation", "m", generation + 5, STRANGER)
     sync = lambda what, *rest: peer.ask(what, SyncGroupRequest(*rest), least=5)  # noqa: E731
     sync("of a member", "m", generation, member, None, "consumer", "range")
     sync("of another generation", "m", generation + 5, member, None, "consumer", "range")
@@ -198,10 +220,18 @@ def members(peer: Peer) -> None:
     ask("of another generation", "m", "m", (0, 5), generation=generation + 5, member=member)
     ask("of an unknown member", "m", "m", (0, 5), generation=generation, member=STRANGER)
     ask("of no member, into a group at work", "m", "m", (0, 5))
+    ask("of a member, without a generation", "m", "m", (0, 5), member=member)
+    ask("of nobody, with its generation", "m", "m", (0, 5), generation=generation)
+    ask("of an unknown member, without a generation", "m", "m", (0, 5), member=STRANGER)
+    ask("of another generation, unknown topic", "m", "nobody", (0, 5), generation=9, member=member)
     peer.ask("of a group at work", DescribeGroupsRequest(["m"]))
     peer.ask("of a group at work", DeleteGroupsRequest(["m"]))
     rows = [OffsetDeleteTopic("m", [OffsetDeletePartition(0)])]
     peer.ask("of a topic that is read", OffsetDeleteRequest("m", rows))
+    rows = [OffsetDeleteTopic("m", [OffsetDeletePartition(9)])]
+    peer.ask("of an unknown partition of a topic that is read", OffsetDeleteRequest("m", rows))
+    rows = [OffsetDeleteTopic("nobody", [OffsetDeletePartition(0)])]
+    peer.ask("of an unknown topic, of a group at work", OffsetDeleteRequest("m", rows))
     leaving(peer, member)
 
 
@@ -261,6 +291,13 @@ def administration(peer: Peer) -> None:
     erase("of a group without a name", "ga", 0, group="")
     erase("of an unknown topic", "nobody", 0)
     erase("of an unknown partition", "ga", 9)
+    erase("of a negative partition", "ga", -1)
+    erase("of an illegal topic", "a/b", 0)
+    erase("of an unknown topic, of an unknown group", "nobody", 0, group="none")
+    erase("of no partitions", "ga")
+    erase("of no partitions of an unknown topic", "nobody")
+    erase("a partition twice", "ga", 0, 0)
+    erase("known and unknown", "ga", 0, 9)
     erase("what is there", "ga", 0)
     erase("what is gone", "ga", 0)
     delete = lambda what, *names: peer.ask(what, DeleteGroupsRequest(list(names)), NEWEST)  # noqa: E731
@@ -303,6 +340,18 @@ def broker_side(peer: Peer) -> None:
     )
     ask("an empty instance", "k2", one, 0, instance_id="")
     ask("an empty rack", "k2", one, 0, rack_id="")
+    ask("an empty assignor", "k2", one, 0, server_assignor="")
+    ask("an empty pattern", "k7", one, 0, topics=None, subscribed_topic_regex="")
+    ask("a topic without a name", "k8", one, 0, topics=("",))
+    ask("a topic twice", "k9", one, 0, topics=("k", "k"))
+    ask("an illegal topic", "k10", one, 0, topics=("a/b",))
+    ask("an id that is no uuid", "k11", "x y", 0)
+    ask("no list of partitions", "k12", one, 0, topic_partitions=None)
+    ask("a rebalance timeout of 0", "k13", one, 0, rebalance_timeout_ms=0)
+    ask("an empty rack later on", "k", one, epoch, topics=None, rack_id="")
+    ask("an unknown assignor later on", "k", one, epoch, topics=None, server_assignor="nonsense")
+    ask("no topics and no pattern", "k2", one, 0, topics=(), subscribed_topic_regex="")
+    ask("an instance leaves that is not there", "k", one, -2, topics=None, instance_id="i")
     ask("a pattern", "k5", one, 0, topics=None, subscribed_topic_regex="k.*")
     ask("a pattern that is none", "k6", one, 0, topics=None, subscribed_topic_regex="k(")
     ask("goes on", "k", one, epoch, topics=None)
@@ -321,6 +370,15 @@ def assigned_group(peer: Peer, one: str, epoch: int) -> None:
     at("under its epoch", "k", "k", (0, 1), generation=epoch, member=one)
     at("under another epoch", "k", "k", (0, 1), generation=epoch + 7, member=one)
     at("of no member, into an assigned group", "k", "k", (0, 1))
+    at(
+        "of an unknown member, into an assigned group",
+        "k",
+        "k",
+        (0, 1),
+        generation=epoch,
+        member="x",
+    )
+    at("under epoch -1", "k", "k", (0, 1), member=one)
     group = OffsetFetchRequestGroup("k", one, epoch, None)
     peer.ask("under its epoch", OffsetFetchRequest(groups=[group]), least=9)
     group = OffsetFetchRequestGroup("k", one, epoch + 7, None)

@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
+from time import sleep
 from typing import Any, Final
 
 from tests.broker.batches import START_MS, batch, timed
@@ -22,6 +23,8 @@ from wire.records.spans import rebuilt
 
 NOWHERE: Final = b"\x07" * 16
 """A topic id that nobody has."""
+GAP_S: Final = 4.0
+"""Longer than we wait for a batch whose predecessor is missing."""
 MAGIC_AT: Final = 16
 CRC_AT: Final = 17
 ATTRIBUTES_AT: Final = 21
@@ -73,6 +76,13 @@ def producing(peer: Peer) -> None:
     peer.ask("no topics", ProduceRequest(None, -1, 5_000, []))
     peer.ask(
         "a topic without partitions", ProduceRequest(None, -1, 5_000, [TopicProduceData("p", [])])
+    )
+    peer.ask(
+        "a negative timeout", ProduceRequest(None, -1, -5, produce("p", batch("a")).topic_data)
+    )
+    peer.ask(
+        "an empty topic without partitions",
+        ProduceRequest(None, -1, 5_000, [TopicProduceData("", [])]),
     )
     peer.ask("a timeout of 0", ProduceRequest(None, -1, 0, produce("p", batch("a")).topic_data))
     for name in Compression:
@@ -138,6 +148,8 @@ def idempotence(peer: Peer) -> None:
     peer.ask("the same again", new("a", "b"), newest)
     peer.ask("the next", new("c", seq=2), newest)
     peer.ask("a gap", new("d", seq=9), newest)
+    sleep(GAP_S)
+    peer.ask("a gap, and what was missing has not come", new("d", seq=9), newest)
     peer.ask("an overlap", new("b", "c", "d", seq=1), newest)
     peer.ask("the first again, after others", new("a", "b"), newest)
     peer.ask("a higher epoch, not from 0", new("e", seq=4, epoch=1), newest)
@@ -189,6 +201,13 @@ def fetching(peer: Peer) -> None:
     ask("a leader epoch of the future", at(0, current_leader_epoch=1_000_000))
     ask("a last epoch of the future", at(1, last_fetched_epoch=1_000_000))
     ask("a rack", at(0), rack_id="r1")
+    ask("a negative partition_max_bytes", at(0, partition_max_bytes=-1))
+    ask("negative min_bytes", at(3), min_bytes=-1)
+    ask("a negative log start", at(0, log_start_offset=-9))
+    ask("a leader epoch of -2", at(0, current_leader_epoch=-2))
+    ask("an old last epoch", at(1, last_fetched_epoch=-7))
+    three = [at(0), at(1), at(2, partition=9)]
+    ask("a partition twice, and one that is not there", *three)
     peer.ask("unknown topic", fetch("nobody", NOWHERE, at(0)))
     peer.ask("no id", fetch("f", bytes(16), at(0)), least=13)
     peer.ask("no topics", FetchRequest(max_wait_ms=0, topics=[]))
@@ -236,6 +255,14 @@ def listing(peer: Peer) -> None:
     ask("a negative epoch", ListOffsetsPartition(0, -5, -1))
     ask("read_committed", end, isolation_level=1)
     ask("isolation level 7", end, isolation_level=7)
+    ask("time -8", ListOffsetsPartition(0, timestamp=-8))
+    ask("the earliest of times", ListOffsetsPartition(0, timestamp=-(2**63)))
+    ask("the latest of times", ListOffsetsPartition(0, timestamp=2**63 - 1))
+    ask("a partition three times", end, end, end)
+    ask("a partition twice, and another", end, end, ListOffsetsPartition(1, timestamp=-1))
+    ask("an unknown partition twice", *[ListOffsetsPartition(9, timestamp=-1)] * 2)
+    named = [ListOffsetsTopic("l", [end]), ListOffsetsTopic("l", [end])]
+    peer.ask("a topic twice", ListOffsetsRequest(-1, topics=named))
     peer.ask("no topics", ListOffsetsRequest(-1, topics=[]))
     peer.ask("as a replica", ListOffsetsRequest(1, topics=[ListOffsetsTopic("l", [end])]))
 
@@ -254,6 +281,11 @@ def epochs(peer: Peer) -> None:
     ask("unknown topic", "nobody", OffsetForLeaderPartition(0, -1, 0))
     ask("unknown partition", "e", OffsetForLeaderPartition(9, -1, 0))
     ask("twice", "e", OffsetForLeaderPartition(0, -1, -1), OffsetForLeaderPartition(0, -1, -1))
+    ask("an epoch of -2", "e", OffsetForLeaderPartition(0, -1, -2))
+    ask("the client's is -2", "e", OffsetForLeaderPartition(0, -2, 0))
+    ask("a negative partition", "e", OffsetForLeaderPartition(-1, -1, 0))
+    ask("an illegal topic", "a/b", OffsetForLeaderPartition(0, -1, 0))
+    ask("no partitions", "e")
     peer.ask("no topics", OffsetForLeaderEpochRequest(-1, []))
 
 
@@ -281,6 +313,14 @@ def deleting(peer: Peer) -> None:
     peer.ask("no topics", DeleteRecordsRequest([], 5_000))
     peer.topic("kept", cleanup_policy="compact")
     ask("a compacted topic", (0, 0), topic="kept")
+    ask("a compacted topic, beyond the end", (0, 100), topic="kept")
+    ask("an unknown partition of a compacted topic", (9, 0), topic="kept")
+    peer.topic("both", cleanup_policy="compact,delete")
+    ask("a compacted topic that is deleted from", (0, 0), topic="both")
+    ask("a negative partition", (-1, 0))
+    ask("a far negative offset", (0, -77))
+    ask("one known, one unknown", (0, 0), (9, 0))
+    ask("an unknown partition twice", (9, 0), (9, 1))
     topic_id = peer.known("d")
     peer.ask("below the first offset", fetch("d", topic_id, at(0)))
     earliest = ListOffsetsTopic("d", [ListOffsetsPartition(0, timestamp=-2)])
