@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
-from cli.kafka_commands import (
+from cli.clusters.kafka_commands import (
     UNKNOWN,
     ClientError,
     add_cluster_options,

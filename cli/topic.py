@@ -11,10 +11,9 @@ from typing import Any, Final, cast
 
 import trio
 
-from cli.kafka_commands import (
+from cli.clusters.kafka_commands import (
     ClientError,
     add_cluster_options,
-    bootstrap_of,
     config_of,
     existing_topic,
     json_of,
@@ -25,6 +24,7 @@ from cli.kafka_commands import (
     table,
     text_of,
 )
+from cli.clusters.reach import bootstrap_of
 from evenkeel import (
     Compression,
     Consumer,

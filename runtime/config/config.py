@@ -51,6 +51,8 @@ __all__ = [
 
 ENV_PREFIX: Final = "EVENKEEL_"
 CONFIG_FILE_BYTES_MAX: Final = 64 * 1024
+NOT_SETTINGS: Final = ("EVENKEEL_CONTEXT",)
+"""Variables of the command line (cli.clusters.contexts), which its nodes inherit."""
 VALUE_CHARS_MAX: Final = 255
 """The registry's limit for host names, and enough for a path."""
 CONFIG_LINE_CHARS_MAX: Final = 4096
@@ -277,7 +279,7 @@ def _from_file(path: Path, problems: list[str]) -> Iterable[_Setting]:
 
 def _from_env(env: Mapping[str, str], problems: list[str]) -> Iterable[_Setting]:
     for variable, raw in sorted(env.items()):
-        if not variable.startswith(ENV_PREFIX):
+        if not variable.startswith(ENV_PREFIX) or variable in NOT_SETTINGS:
             continue
         section, separator, key = variable.removeprefix(ENV_PREFIX).lower().partition("__")
         source = f"environment variable {variable}"
