@@ -22,9 +22,11 @@ from cli import (
     balance,
     cheat,
     completion,
+    configuration,
     context,
     data,
     generate,
+    init,
     spark,
 )
 from cli import (
@@ -76,6 +78,7 @@ Refusals: Final = (
     ContextError,
     RefusedError,
     generate.GenerateError,
+    init.InitError,
     ClientError,
     EvenkeelError,
 )
@@ -170,6 +173,7 @@ def _parser() -> argparse.ArgumentParser:
         ("topic", topic_cli, "create, show, write and read topics"),
         ("group", group_cli, "show consumer groups, set their offsets, delete them"),
         ("node", node_cli, "start a node, show nodes, add, remove or replace one"),
+        ("config", configuration, "show every setting of a node, or check a configuration"),
         ("generate", generate, "print what runs nodes as services: systemd units, a compose file"),
     ):
         module.add_commands(commands.add_parser(name, help=text, description=text))
@@ -186,9 +190,7 @@ def _parser() -> argparse.ArgumentParser:
     history_parser = command("history", history_cli.run_check, "check what clients saw")
     history_cli.add_options(history_parser)
 
-    describe = command("config", _config, "show every setting of a node, its value and meaning")
-    describe.add_argument("--file", type=Path, metavar="TOML", help="a node's configuration file")
-    describe.add_argument("--set", action="append", default=[], metavar="section.key=value")
+    init.add_options(command("init", init.run, "write the configurations of a new cluster"))
 
     complete = command("completion", completion.run, "print a completion script for a shell")
     completion.add_options(complete, parser)
@@ -425,23 +427,6 @@ def _rolling(options: Any) -> int:  # noqa: ANN401 (argparse's)
         which = "all " if options.first is None else ""
         print(f"{which}{len(done)} nodes restarted in {total:.1f} s; masters are where they belong")
     return 0
-
-
-def _config(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    sets = list(options.set)
-    if options.file is None:
-        sets = [*EXAMPLE_NODE, *sets]
-    print(config.load(options.file, os.environ, sets).describe(), end="")
-    return 0
-
-
-EXAMPLE_NODE: Final = (
-    "node.id=1",
-    "node.cluster_id=example",
-    "node.data_dir=data/node-1",
-    "peers.1=127.0.0.1:7092",
-)
-"""Settings that a file must have; `evenkeel config` without a file shows all others."""
 
 
 def _version(options: Any) -> int:  # noqa: ANN401 (argparse's)

@@ -7,10 +7,12 @@ another cluster gets the change, and the new node's configuration is printed.
 import argparse
 import contextlib
 import json
+import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import attrs
 
@@ -21,7 +23,8 @@ from cluster import health
 from cluster.programs import become
 from cluster.spec import ClusterSpec, grown
 from cluster.spec import read as spec_of
-from runtime.config.config import Address
+from runtime.config.config import Address, ConfigError, load
+from runtime.config.contradictions import mistaken_machine
 from runtime.membership.lost_directory import what_would_be_lost
 
 LOOK_EVERY_S: Final = 0.5
@@ -29,6 +32,8 @@ QUIET_S: Final = 2.0
 """How long nothing may be left to do before it counts as done: the planner takes a moment."""
 WAIT_S: Final = 600.0
 COLUMNS: Final = 80
+WRONG_CONFIGURATION: Final = 2
+"""The node's own exit code for it."""
 
 Say = Callable[[str], None]
 
@@ -84,7 +89,14 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
 # --- start ---------------------------------------------------------------------------------------
 
 
-def _start(options: Any) -> NoReturn:  # noqa: ANN401 (argparse's)
+def _start(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    """Become the node; it refuses a wrong configuration itself, with the same exit code."""
+    with contextlib.suppress(ConfigError):
+        loaded = load(options.config, os.environ, options.set)
+        mistake = mistaken_machine(loaded.node.id, loaded.peers)
+        if mistake:
+            print(f"evenkeel: {mistake}", file=sys.stderr)
+            return WRONG_CONFIGURATION
     sets = [word for override in options.set for word in ("--set", override)]
     become("node", "--config", str(options.config), *sets)
 
