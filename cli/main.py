@@ -49,6 +49,7 @@ from cli.clusters.contexts import ContextError
 from cli.clusters.kafka_commands import FAILED, INTERRUPTED, ClientError
 from cli.clusters.reach import RefusedError
 from cli.demo import demo
+from cli.diagnosis import bundle, doctor
 from cli.diagnosis import health as health_cli
 from cli.diagnosis import view as status_cli
 from cluster import control, health, prometheus, rolling, state
@@ -79,6 +80,7 @@ Refusals: Final = (
     RefusedError,
     generate.GenerateError,
     init.InitError,
+    bundle.BundleError,
     ClientError,
     EvenkeelError,
 )
@@ -158,11 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--prometheus", action="store_true", help="run Prometheus beside it")
     _data_option(up, f"the cluster's directory (./{state.DEFAULT_DATA_DIR})")
 
-    text = "show nodes, Paxos groups, masters, leases and lag; 3 if one has no master"
-    status_cli.add_options(command("status", status_cli.run, text))
-    text = "one word and an exit code for scripts: healthy, degraded, failing, unknown"
-    health_cli.add_options(command("health", health_cli.run, text))
-
+    _add_views(command)
     _add_processes(command)
 
     balance_parser = command("balance", balance.run, "show and control the balancer")
@@ -173,6 +171,7 @@ def _parser() -> argparse.ArgumentParser:
         ("topic", topic_cli, "create, show, write and read topics"),
         ("group", group_cli, "show consumer groups, set their offsets, delete them"),
         ("node", node_cli, "start a node, show nodes, add, remove or replace one"),
+        ("debug", bundle, "collect what helps others to understand a problem"),
         ("config", configuration, "show every setting of a node, or check a configuration"),
         ("generate", generate, "print what runs nodes as services: systemd units, a compose file"),
     ):
@@ -218,6 +217,16 @@ def _help_without_action(parser: argparse.ArgumentParser) -> None:
 def _no_action(parser: argparse.ArgumentParser, _options: Any) -> int:  # noqa: ANN401 (argparse's)
     parser.print_help(sys.stderr)
     return WRONG_ARGUMENTS
+
+
+def _add_views(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Commands that show how a cluster is."""
+    text = "show nodes, Paxos groups, masters, leases and lag; 3 if one has no master"
+    status_cli.add_options(command("status", status_cli.run, text))
+    text = "one word and an exit code for scripts: healthy, degraded, failing, unknown"
+    health_cli.add_options(command("health", health_cli.run, text))
+
+    doctor.add_options(command("doctor", doctor.run, "find problems, and say how to cure each"))
 
 
 def _add_processes(command: Callable[..., argparse.ArgumentParser]) -> None:

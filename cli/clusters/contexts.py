@@ -97,7 +97,7 @@ def checked_bootstrap(text: str) -> str:
     try:
         parse_addresses(text)
     except ValueError as error:
-        raise ContextError(f"--bootstrap {text}: {error}; write host:port,host:port") from None
+        raise ContextError(f"{error} (write host:port,host:port)") from None
     return text
 
 
