@@ -566,7 +566,7 @@ async def _start(
     node: Node, nursery: trio.Nursery, stop: trio.Event, parent_pid: int | None
 ) -> None:
     config, shell = node.config, node.shell
-    node.peers.dialer = TrioDialer(nursery)
+    node.peers.dialer = TrioDialer(nursery, node.journal)
     await nursery.start(node.plane.run, shell.end_of_round)
     nursery.start_soon(node.plane.run_ticks, shell.tick)
     await nursery.start(watch_signals, stop)

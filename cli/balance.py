@@ -7,15 +7,18 @@ import argparse
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from cli import balance_view
-from cli import target as chosen
-from cluster import health, state
-from cluster.spec import ClusterSpec
+from cli.clusters import reach
+from cli.clusters import target as chosen
 
-_DATA: Final = f"{chosen.DATA_CHANGES}; commands that only show also accept the one started last"
+PAUSES: Final = {
+    "pause": "move no master",
+    "stop": "the same as pause",
+    "resume": "move masters again",
+    "continue": "the same as resume",
+}
 
 
 class BalanceError(RuntimeError):
@@ -29,7 +32,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--even", action="store_true", help="the same as `run`")
     what.add_argument("--pause", action="store_true", help="the same as `pause`")
     what.add_argument("--resume", action="store_true", help="the same as `resume`")
-    parser.add_argument("--data", type=Path, metavar="DIR", help=_DATA)
+    chosen.add_options(parser, changes=False, http=True)
+    _add_common(parser)
     parser.set_defaults(action=_flags)
     actions = parser.add_subparsers(metavar="ACTION")
 
@@ -38,18 +42,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         do: Callable[[Any], int],
         text: str,
         *,
-        json_too: bool = False,
         changes: bool = True,
     ) -> argparse.ArgumentParser:
         sub = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         sub.set_defaults(action=do, changes=changes)
         # No default: one given before the subcommand counts as well.
-        sub.add_argument("--data", type=Path, metavar="DIR", help=_DATA, default=argparse.SUPPRESS)
-        if json_too:
-            sub.add_argument("--json", action="store_true", help="for programs")
+        chosen.add_options(sub, changes=changes, http=True, again=True)
+        _add_common(sub, default=argparse.SUPPRESS)
         return sub
 
-    looks = partial(action, json_too=True, changes=False)
+    looks = partial(action, changes=False)
     looks("show", _show, "show masters, ideal nodes, and why each moves or not")
     plan = looks("plan", _plan, "show the plan for now")
     plan.add_argument("--dry-run", action="store_true", help="change nothing (it never does)")
@@ -57,11 +59,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     plan.add_argument(
         "--without", type=int, action="append", default=[], metavar="N", help="if node N died"
     )
-    action("run", _run, "make a plan, adopt it, and keep planning automatically", json_too=True)
-    for name, text in (("pause", "move no master"), ("resume", "move masters again")):
+    action("run", _run, "make a plan, adopt it, and keep planning automatically")
+    for name, text in PAUSES.items():
         sub = action(name, _pause, f"{text}, or that of one Paxos group")
         sub.add_argument("--group", type=int, metavar="G")
-        sub.set_defaults(paused=name == "pause")
+        sub.set_defaults(paused=name in ("pause", "stop"))
     move = action("move", _move, "move one Paxos group to a node and keep it there")
     move.add_argument("group", type=int, metavar="G")
     move.add_argument("node", type=int, nargs="?", metavar="N")
@@ -76,6 +78,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     looks("history", _history, "show the last plans and steals with their reasons")
 
 
+def _add_common(parser: argparse.ArgumentParser, **default: Any) -> None:  # noqa: ANN401
+    parser.add_argument("--json", action="store_true", help="for programs", **default)
+    chosen.timeout_option(parser, **default)
+
+
 def run(options: Any) -> int:  # noqa: ANN401 (argparse's)
     code: int = options.action(options)
     return code
@@ -84,13 +91,8 @@ def run(options: Any) -> int:  # noqa: ANN401 (argparse's)
 # --- asking --------------------------------------------------------------------------------------
 
 
-def _found(options: Any) -> tuple[ClusterSpec, state.State]:  # noqa: ANN401 (argparse's)
-    return chosen.running(options)
-
-
 def _asked(options: Any, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401
-    spec, running = _found(options)
-    return health.ask_any(spec, running, method, path, body)
+    return reach.of(options).ask(method, path, body)
 
 
 def _print(options: Any, answer: object, text: str) -> int:  # noqa: ANN401
@@ -98,7 +100,10 @@ def _print(options: Any, answer: object, text: str) -> int:  # noqa: ANN401
     return 0
 
 
-def _done(text: str, answer: Mapping[str, Any]) -> int:
+def _done(options: Any, text: str, answer: Mapping[str, Any]) -> int:  # noqa: ANN401
+    if options.json:
+        print(json.dumps({"done": text, **answer}, indent=2))
+        return 0
     version = f" (version {answer['version']})" if "version" in answer else ""
     print(f"{text}{version}; watch with: evenkeel status")
     return 0
@@ -110,18 +115,17 @@ def _done(text: str, answer: Mapping[str, Any]) -> int:
 def _flags(options: Any) -> int:  # noqa: ANN401
     options.changes = options.all_on is not None or options.even or options.pause or options.resume
     if options.all_on is not None:
-        spec, running = _found(options)
-        spec.node(options.all_on)
-        answer = health.ask_any(
-            spec, running, "POST", "/admin/placement", {"all_on": options.all_on}
-        )
+        cluster = reach.of(options)
+        if cluster.spec is not None:
+            cluster.spec.node(options.all_on)
+        answer = cluster.ask("POST", "/admin/placement", {"all_on": options.all_on})
         others = answer.get("without_replica", [])
         has_not = f"but it has no replica of {len(others)} Paxos groups: they stay where they are"
         what = f"all masters belong on node {options.all_on}" + (f", {has_not}" if others else "")
-        return _done(what, answer)
+        return _done(options, what, answer)
     if options.even:
         answer = _asked(options, "POST", "/admin/placement", {"even": True})
-        return _done("masters belong evenly spread", answer)
+        return _done(options, "masters belong evenly spread", answer)
     if not options.pause and not options.resume:
         return _show(options)
     options.paused, options.group = options.pause, None
@@ -151,7 +155,7 @@ def _pause(options: Any) -> int:  # noqa: ANN401
         body["group"] = options.group
     answer = _asked(options, "POST", "/admin/balancer", body)
     what = "the balancer" if options.group is None else f"Paxos group {options.group}"
-    return _done(f"{what} {'is paused' if options.paused else 'goes on'}", answer)
+    return _done(options, f"{what} {'is paused' if options.paused else 'goes on'}", answer)
 
 
 def _move(options: Any) -> int:  # noqa: ANN401
@@ -161,20 +165,22 @@ def _move(options: Any) -> int:  # noqa: ANN401
     answer = _asked(options, "POST", "/admin/move", body)
     group = f"Paxos group {options.group}"
     done = f"{group} is the planner's again" if options.unpin else f"{group} is pinned to node "
-    return _done(done if options.unpin else f"{done}{options.node}", answer)
+    return _done(options, done if options.unpin else f"{done}{options.node}", answer)
 
 
 def _drain(options: Any) -> int:  # noqa: ANN401
     body = {"node": options.node, "draining": options.draining}
     answer = _asked(options, "POST", "/admin/drain", body)
     what = "drains" if options.draining else "gets its share again"
-    return _done(f"node {options.node} {what}", answer)
+    return _done(options, f"node {options.node} {what}", answer)
 
 
 def _cancel(options: Any) -> int:  # noqa: ANN401
     answer = _asked(options, "POST", "/admin/cancel", {})
     return _done(
-        "the running steal is cancelled; its Paxos group is tried again after a while", answer
+        options,
+        "the running steal is cancelled; its Paxos group is tried again after a while",
+        answer,
     )
 
 
@@ -182,8 +188,11 @@ def _policy(options: Any) -> int:  # noqa: ANN401
     options.changes = bool(options.settings)
     if options.settings:
         changes = dict(_setting(one) for one in options.settings)
-        return _done("policy set", _asked(options, "POST", "/admin/policy", changes))
+        return _done(options, "policy set", _asked(options, "POST", "/admin/policy", changes))
     policy = _asked(options, "GET", "/balancer")["policy"]
+    if options.json:
+        print(json.dumps(policy, indent=2))
+        return 0
     for name, value in policy.items():
         print(f"{name}={json.dumps(value)}")
     return 0

@@ -9,6 +9,21 @@ A CLUSTER ON THIS MACHINE
   evenkeel wait                           until all nodes are ready
   evenkeel demo                           two minutes with real processes
 
+WHICH CLUSTER
+  evenkeel context add prod --bootstrap bus-1:9092 --http 127.0.0.1:18092
+  evenkeel topic list --context prod      on every command
+  evenkeel context show                   which one is meant here, and why
+
+WHEN SOMETHING IS WRONG
+  evenkeel health                         for scripts: 0 healthy, 4 degraded
+  evenkeel doctor                         each problem, and its cure
+  evenkeel debug bundle                   one file for others, without secrets
+
+MACHINES OF THEIR OWN
+  evenkeel init --nodes a:10.0.0.1,b:10.0.0.2,c:10.0.0.3
+  evenkeel config check --file node.toml  as the node would
+  evenkeel config show --origin           every setting, and who set it
+
 ONE NODE AS A SERVICE
   evenkeel config                         every setting, in the form of a file
   evenkeel node start --config node.toml  run it in the foreground
@@ -22,6 +37,10 @@ TOPICS AND RECORDS
   evenkeel topic describe orders
   evenkeel topic produce orders           one record for each line of its input
   evenkeel topic consume orders           what is there; --follow goes on
+  evenkeel topic consume orders --last 10 --format '%T %k %v\\n'
+  evenkeel topic settings orders retention.ms=86400000
+  evenkeel topic partitions orders 24
+  evenkeel topic trim orders --before 2026-01-31
 
 CONSUMER GROUPS
   evenkeel group list
@@ -29,7 +48,7 @@ CONSUMER GROUPS
 
 MASTERS
   evenkeel balance show                   what the balancer would do, and why
-  evenkeel balance pause                  ... and resume
+  evenkeel balance stop                   move nothing; then: continue
   evenkeel balance drain 2                give all masters of node 2 away
 
 NODES

@@ -6,14 +6,17 @@ import argparse
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 import trio
 
-from cli import target as chosen
 from cli import usage as usage_cli
+from cli.clusters import reach
+from cli.clusters import target as chosen
+from cluster import health
 from paxos.ids import GroupId
 from runtime.config.config import load
 from runtime.config.sections import StorageSection
@@ -53,8 +56,8 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
             command.add_argument("directory", type=Path, nargs="?", metavar="DIR", help=text)
             text = "with DIR, the node's, for limits"
             command.add_argument("--config", type=Path, metavar="FILE", help=text)
-            text = f"without DIR: {chosen.DATA_LOOKS}"
-            command.add_argument("--data", type=Path, metavar="DIR", help=text)
+            chosen.add_options(command, changes=False, http=True)
+            chosen.timeout_option(command)
         else:
             command.add_argument("directory", type=Path, metavar="DIR", help="of one stopped node")
         command.set_defaults(do=do)
@@ -157,7 +160,9 @@ def _usage(options: Any) -> int:  # noqa: ANN401 (argparse's)
 
 
 def _cluster_usage(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    uses = trio.run(usage_cli.collect, *chosen.running(options))
+    spec, running = reach.nodes_of(reach.of(options))
+    ask = partial(usage_cli.collect, spec, running, timeout_s=options.timeout or health.TIMEOUT_S)
+    uses = trio.run(ask)
     print(json.dumps(usage_cli.to_json(uses), indent=2) if options.json else usage_cli.render(uses))
     return 0
 

@@ -3,11 +3,10 @@
 import argparse
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
-from cli.kafka_commands import (
+from cli.clusters.kafka_commands import (
     UNKNOWN,
     ClientError,
     add_cluster_options,
@@ -17,6 +16,7 @@ from cli.kafka_commands import (
     run_until_signal,
     table,
 )
+from cli.where import time_ms
 from evenkeel import (
     Admin,
     BrokerError,
@@ -86,8 +86,8 @@ async def _list(options: Any) -> int:  # noqa: ANN401 (argparse's)
     elif groups:
         rows = [(one.name, one.state, one.group_type) for one in groups]
         print(table(("group", "state", "type"), rows))
-    elif incomplete is None:
-        print("no consumer groups")
+    else:
+        print("no consumer groups" if incomplete is None else "consumer groups: unknown")
     if incomplete is None:
         return 0
     print(f"evenkeel: {incomplete}; there may be more", file=sys.stderr)
@@ -259,7 +259,7 @@ async def _targets(
     elif where.isdecimal():
         targets = dict.fromkeys(places, int(where))
     else:
-        found = await admin.list_offsets(dict.fromkeys(places, _time_ms(where)))
+        found = await admin.list_offsets(dict.fromkeys(places, time_ms(where, WHERE)))
         targets = {
             place: one.offset if one.offset >= 0 else ends[place].offset
             for place, one in found.items()
@@ -268,17 +268,6 @@ async def _targets(
         place: min(max(offset, begins[place].offset), ends[place].offset)
         for place, offset in targets.items()
     }
-
-
-def _time_ms(where: str) -> int:
-    """A time in ISO format (UTC unless it says otherwise), or milliseconds after an `@`."""
-    if where[:1] == "@" and where[1:].isdecimal():
-        return int(where[1:])
-    try:
-        time = datetime.fromisoformat(where)
-    except ValueError:
-        raise ClientError(f"cannot go to '{where}': expected {WHERE}") from None
-    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 async def _delete(options: Any) -> int:  # noqa: ANN401 (argparse's)

@@ -22,8 +22,11 @@ from cli import (
     balance,
     cheat,
     completion,
+    configuration,
+    context,
     data,
     generate,
+    init,
     spark,
 )
 from cli import (
@@ -39,14 +42,17 @@ from cli import (
     node as node_cli,
 )
 from cli import (
-    target as chosen,
-)
-from cli import (
     topic as topic_cli,
 )
+from cli.clusters import target as chosen
+from cli.clusters.contexts import ContextError
+from cli.clusters.kafka_commands import FAILED, INTERRUPTED, ClientError
+from cli.clusters.reach import RefusedError
 from cli.demo import demo
-from cli.kafka_commands import FAILED, INTERRUPTED, UNKNOWN, ClientError
-from cluster import control, health, prometheus, rolling, state, status
+from cli.diagnosis import bundle, doctor
+from cli.diagnosis import health as health_cli
+from cli.diagnosis import view as status_cli
+from cluster import control, health, prometheus, rolling, state
 from cluster.launcher import Launcher, StartError, launch
 from cluster.spec import ClusterSpec, SpecError, plan
 from cluster.waiting import READY_S_MAX, NotReadyError, until_ready
@@ -70,10 +76,15 @@ Refusals: Final = (
     balance.BalanceError,
     rolling.RollingError,
     node_cli.NodeError,
+    ContextError,
+    RefusedError,
     generate.GenerateError,
+    init.InitError,
+    bundle.BundleError,
     ClientError,
     EvenkeelError,
 )
+WRONG_ARGUMENTS: Final = 2
 Watched: TypeAlias = Callable[[], AbstractAsyncContextManager[Sequence[str]]]
 FAULTS: Final = {
     "kill": "kill node N with SIGKILL, as a crash would",
@@ -82,9 +93,6 @@ FAULTS: Final = {
 }
 
 
-SECONDS_MAX: Final = 86_400.0
-LOOKS_AGAIN: Final = 3
-LOOK_AGAIN_S: Final = 0.25
 FEW_NODES: Final = {
     1: "one node has the only copy: what its disk loses is gone, and damage in its log stops it",
     2: "two nodes: nothing is acknowledged while either is down. A node that loses its disk gets"
@@ -99,7 +107,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    if not arguments:
+        parser.print_help()
+        return 0
+    options = parser.parse_args(arguments)
     options.arguments = arguments
     try:
         code: int = options.do(options)
@@ -107,7 +119,8 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return FAILED  # the reader of our output has gone, as with `evenkeel status | head`
     except (*Refusals, OSError) as error:
-        where = None if isinstance(error, state.StateError) else chosen.changed(options)
+        silent = (state.StateError, ContextError)
+        where = None if isinstance(error, silent) else chosen.changed(options)
         print(f"evenkeel: {error}{'' if where is None else f' [{where}]'}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
@@ -127,6 +140,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="evenkeel",
         description="A replicated message bus for Kafka clients; its masters balance themselves.",
     )
+    parser.add_argument("--context", metavar="NAME", help=chosen.CONTEXT)
     parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -146,19 +160,19 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--prometheus", action="store_true", help="run Prometheus beside it")
     _data_option(up, f"the cluster's directory (./{state.DEFAULT_DATA_DIR})")
 
-    show = command("status", _status, "show nodes, Paxos groups, masters, leases and lag")
-    show.add_argument("--json", action="store_true", help="for programs")
-    _data_option(show, chosen.DATA_LOOKS)
-
+    _add_views(command)
     _add_processes(command)
 
     balance_parser = command("balance", balance.run, "show and control the balancer")
     balance.add_options(balance_parser)
 
     for name, module, text in (
+        ("context", context, "name clusters, here or elsewhere, for --context"),
         ("topic", topic_cli, "create, show, write and read topics"),
         ("group", group_cli, "show consumer groups, set their offsets, delete them"),
         ("node", node_cli, "start a node, show nodes, add, remove or replace one"),
+        ("debug", bundle, "collect what helps others to understand a problem"),
+        ("config", configuration, "show every setting of a node, or check a configuration"),
         ("generate", generate, "print what runs nodes as services: systemd units, a compose file"),
     ):
         module.add_commands(commands.add_parser(name, help=text, description=text))
@@ -175,9 +189,7 @@ def _parser() -> argparse.ArgumentParser:
     history_parser = command("history", history_cli.run_check, "check what clients saw")
     history_cli.add_options(history_parser)
 
-    describe = command("config", _config, "show every setting of a node, its value and meaning")
-    describe.add_argument("--file", type=Path, metavar="TOML", help="a node's configuration file")
-    describe.add_argument("--set", action="append", default=[], metavar="section.key=value")
+    init.add_options(command("init", init.run, "write the configurations of a new cluster"))
 
     complete = command("completion", completion.run, "print a completion script for a shell")
     completion.add_options(complete, parser)
@@ -185,8 +197,36 @@ def _parser() -> argparse.ArgumentParser:
     command("cheat", cheat.run, "print the commands for common tasks on one page")
     spark_parser = command("spark", spark.run, "run a job on Spark: archive, replay, audit, ...")
     spark.add_options(spark_parser)
-    command("version", _version, "print the version")
+    show_version = command("version", _version, "print the version")
+    show_version.add_argument("--json", action="store_true", help="for programs")
+    _help_without_action(parser)
     return parser
+
+
+def _help_without_action(parser: argparse.ArgumentParser) -> None:
+    """`evenkeel topic` alone prints what there is, and is still an error of its caller."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            if action.required and parser.prog.count(" "):
+                action.required = False
+                parser.set_defaults(do=partial(_no_action, parser))
+            for sub in action.choices.values():
+                _help_without_action(sub)
+
+
+def _no_action(parser: argparse.ArgumentParser, _options: Any) -> int:  # noqa: ANN401 (argparse's)
+    parser.print_help(sys.stderr)
+    return WRONG_ARGUMENTS
+
+
+def _add_views(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Commands that show how a cluster is."""
+    text = "show nodes, Paxos groups, masters, leases and lag; 3 if one has no master"
+    status_cli.add_options(command("status", status_cli.run, text))
+    text = "one word and an exit code for scripts: healthy, degraded, failing, unknown"
+    health_cli.add_options(command("health", health_cli.run, text))
+
+    doctor.add_options(command("doctor", doctor.run, "find problems, and say how to cure each"))
 
 
 def _add_processes(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -195,25 +235,29 @@ def _add_processes(command: Callable[..., argparse.ArgumentParser]) -> None:
         fault = command(name, _fault, text, changes=True)
         fault.set_defaults(fault=name)
         fault.add_argument("node", type=int, metavar="N")
-        _data_option(fault, chosen.DATA_CHANGES)
+        _timeout_option(fault, control.ANSWER_S_MAX)
+        fault.add_argument("--json", action="store_true", help="for programs")
+        chosen.add_options(fault, changes=True)
 
     text = "restart nodes (a running node is stopped cleanly first)"
     restart = command("restart", _restart, text, changes=True)
     restart.add_argument("nodes", type=int, metavar="N", nargs="+")
     _timeout_option(restart)
-    _data_option(restart, chosen.DATA_CHANGES)
+    restart.add_argument("--json", action="store_true", help="for programs")
+    chosen.add_options(restart, changes=True)
 
     wait = command("wait", _wait, "wait until nodes are ready, and say what they wait for")
     wait.add_argument("nodes", type=int, metavar="N", nargs="*", help="default: all nodes")
     _timeout_option(wait)
-    _data_option(wait, chosen.DATA_LOOKS)
+    wait.add_argument("--json", action="store_true", help="for programs")
+    chosen.add_options(wait, changes=False)
 
     text = "restart every node in turn, without disturbing clients"
     roll = command("rolling-restart", _rolling, text, changes=True)
     roll.add_argument("--from", type=int, metavar="N", dest="first", help="continue with node N")
     _timeout_option(roll, rolling.STEP_S_MAX, "for each step")
     roll.add_argument("--json", action="store_true", help="print the seconds of every step")
-    _data_option(roll, chosen.DATA_CHANGES)
+    chosen.add_options(roll, changes=True)
 
 
 def _timeout_option(
@@ -221,18 +265,11 @@ def _timeout_option(
 ) -> None:
     parser.add_argument(
         "--timeout",
-        type=_seconds,
+        type=chosen.seconds,
         default=default_s,
         metavar="S",
         help=f"seconds to wait {text} ({default_s:.0f})",
     )
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= SECONDS_MAX:
-        raise ValueError(text)
-    return value
 
 
 def _data_option(parser: argparse.ArgumentParser, text: str) -> None:
@@ -350,27 +387,10 @@ def _say(line: str) -> None:
 # --- the others ----------------------------------------------------------------------------------
 
 
-def _status(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    spec, running = chosen.running(options)
-    view = trio.run(_seen, spec, running)
-    print(json.dumps(status.to_json(view), indent=2) if options.json else status.render(view))
-    return UNKNOWN if view.unknown() else 0
-
-
-async def _seen(spec: ClusterSpec, running: state.State) -> status.ClusterView:
-    """The present state; if all nodes answer and a group has no master yet, look again."""
-    view = await status.collect(spec, running)
-    for _ in range(LOOKS_AGAIN):
-        if not view.unknown() or any(row.status is None for row in view.nodes):
-            break
-        await trio.sleep(LOOK_AGAIN_S)
-        view = await status.collect(spec, running)
-    return view
-
-
 def _fault(options: Any) -> int:  # noqa: ANN401 (argparse's)
     _, running = chosen.running(options)
-    print(control.ask(running.control, options.fault, options.node))
+    told = control.ask(running.control, options.fault, options.node, timeout_s=options.timeout)
+    print(json.dumps({"node": options.node, "done": told}) if options.json else told)
     return 0
 
 
@@ -378,10 +398,10 @@ def _restart(options: Any) -> int:  # noqa: ANN401 (argparse's)
     """All of them at once: each may have to wait for the others."""
     spec, running = chosen.running(options)
     nodes = list(dict.fromkeys(options.nodes))
+    say = _teller(options)
     for node in nodes:
-        print(control.ask(running.control, "begin", node), flush=True)
-    until_ready(spec, nodes, options.timeout, _say)
-    return 0
+        say(control.ask(running.control, "begin", node))
+    return _ready(options, spec, nodes, say)
 
 
 def _wait(options: Any) -> int:  # noqa: ANN401 (argparse's)
@@ -389,17 +409,28 @@ def _wait(options: Any) -> int:  # noqa: ANN401 (argparse's)
     nodes = list(dict.fromkeys(options.nodes)) or [node.id for node in spec.nodes]
     for node in nodes:
         spec.node(node)
-    until_ready(spec, nodes, options.timeout, _say)
+    return _ready(options, spec, nodes, _teller(options))
+
+
+def _ready(options: Any, spec: ClusterSpec, nodes: list[int], say: Callable[[str], None]) -> int:  # noqa: ANN401
+    until_ready(spec, nodes, options.timeout, say)
+    if options.json:
+        print(json.dumps({"ready": nodes}))
     return 0
+
+
+def _teller(options: Any) -> Callable[[str], None]:  # noqa: ANN401 (argparse's)
+    """With --json the progress is not told: standard output is one document."""
+    return (lambda _line: None) if options.json else _say
 
 
 def _rolling(options: Any) -> int:  # noqa: ANN401 (argparse's)
     spec, running = chosen.running(options)
-    silent = options.json
-    say = (lambda _line: None) if silent else _say
-    done = rolling.rolling_restart(spec, running, say, first=options.first, step_s=options.timeout)
+    done = rolling.rolling_restart(
+        spec, running, _teller(options), first=options.first, step_s=options.timeout
+    )
     total = sum(steps.total_s for steps in done)
-    if silent:
+    if options.json:
         print(json.dumps([{"node": one.node, **one.seconds} for one in done], indent=2))
     else:
         which = "all " if options.first is None else ""
@@ -407,25 +438,8 @@ def _rolling(options: Any) -> int:  # noqa: ANN401 (argparse's)
     return 0
 
 
-def _config(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    sets = list(options.set)
-    if options.file is None:
-        sets = [*EXAMPLE_NODE, *sets]
-    print(config.load(options.file, os.environ, sets).describe(), end="")
-    return 0
-
-
-EXAMPLE_NODE: Final = (
-    "node.id=1",
-    "node.cluster_id=example",
-    "node.data_dir=data/node-1",
-    "peers.1=127.0.0.1:7092",
-)
-"""Settings that a file must have; `evenkeel config` without a file shows all others."""
-
-
-def _version(_options: Any) -> int:  # noqa: ANN401 (argparse's)
-    print(VERSION)
+def _version(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    print(json.dumps({"version": VERSION}) if options.json else VERSION)
     return 0
 
 

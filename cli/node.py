@@ -7,19 +7,24 @@ another cluster gets the change, and the new node's configuration is printed.
 import argparse
 import contextlib
 import json
+import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import attrs
 
-from cli import target as chosen
-from cluster import control, health, state
+from cli.clusters import reach
+from cli.clusters import target as chosen
+from cli.clusters.reach import Cluster, RefusedError
+from cluster import health
 from cluster.programs import become
 from cluster.spec import ClusterSpec, grown
 from cluster.spec import read as spec_of
-from runtime.config.config import Address, parse_address
+from runtime.config.config import Address, ConfigError, load
+from runtime.config.contradictions import mistaken_machine
 from runtime.membership.lost_directory import what_would_be_lost
 
 LOOK_EVERY_S: Final = 0.5
@@ -27,6 +32,8 @@ QUIET_S: Final = 2.0
 """How long nothing may be left to do before it counts as done: the planner takes a moment."""
 WAIT_S: Final = 600.0
 COLUMNS: Final = 80
+WRONG_CONFIGURATION: Final = 2
+"""The node's own exit code for it."""
 
 Say = Callable[[str], None]
 
@@ -43,9 +50,8 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     ) -> argparse.ArgumentParser:
         sub = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         sub.set_defaults(do=do, changes=changes)
-        data = chosen.DATA_CHANGES if changes else chosen.DATA_LOOKS
-        sub.add_argument("--data", type=Path, metavar="DIR", help=data)
-        sub.add_argument("--http", metavar="HOST:PORT", help="ask this node of any cluster")
+        chosen.add_options(sub, changes=changes, http=True)
+        sub.add_argument("--json", action="store_true", help="for programs")
         return sub
 
     text = "run one node in the foreground, until SIGTERM or SIGINT"
@@ -59,7 +65,7 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], metavar="section.key=value", help=override
     )
     listing = action("list", _list, "list the nodes, and what each of them has", changes=False)
-    listing.add_argument("--json", action="store_true", help="for programs")
+    chosen.timeout_option(listing)
     adding = action("add", _add, "add a node, and wait until it has its share")
     adding.add_argument("node", type=int, nargs="?", metavar="N", help="its number (the next one)")
     adding.add_argument("--peer", metavar="HOST:PORT", help="with --http: where its peers connect")
@@ -77,64 +83,20 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     for sub in (adding, removing, replacing):
         sub.add_argument("--no-wait", action="store_true", help="do not wait until it is done")
         text = f"how long to wait (default {WAIT_S:.0f})"
-        sub.add_argument("--timeout", type=float, default=WAIT_S, metavar="S", help=text)
-
-
-# --- the cluster that is meant -------------------------------------------------------------------
-
-
-@attrs.define
-class Cluster:
-    """How to reach it. `spec` None: it was not started by this machine's launcher."""
-
-    addresses: list[Address]
-    spec: ClusterSpec | None = None
-    running: state.State | None = None
-
-    def ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 (JSON)
-        """The answer of the first node that gives one.
-
-        Raises:
-            HealthError: if no node answers, or one refuses.
-        """
-        failures: list[str] = []
-        for address in self.addresses:
-            try:
-                status, data = health.request(
-                    address, method, path, body, timeout_s=health.OPERATOR_S
-                )
-            except health.HealthError as error:
-                failures.append(str(error))
-                continue
-            answer: Any = json.loads(data)
-            if status == 200:
-                return answer
-            if status != 503:
-                raise NodeError(str(answer.get("error", answer)))
-            failures.append(str(answer.get("error", answer)))
-        raise health.HealthError("; ".join(failures) or "no node is running")
-
-    def control(self, what: str, node: int) -> str:
-        assert self.running is not None
-        return control.ask(self.running.control, what, node)
-
-
-def _cluster(options: Any) -> Cluster:  # noqa: ANN401 (argparse's)
-    if options.http is not None:
-        chosen.elsewhere(options, options.http)
-        try:
-            return Cluster([parse_address(options.http)])
-        except ValueError as error:
-            raise NodeError(f"--http {options.http}: {error}") from error
-    spec, running = chosen.running(options)
-    up = [node for node in spec.nodes if running.nodes[node.id].state == "running"]
-    return Cluster([node.http for node in up], spec, running)
+        sub.add_argument("--timeout", type=chosen.seconds, default=WAIT_S, metavar="S", help=text)
 
 
 # --- start ---------------------------------------------------------------------------------------
 
 
-def _start(options: Any) -> NoReturn:  # noqa: ANN401 (argparse's)
+def _start(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    """Become the node; it refuses a wrong configuration itself, with the same exit code."""
+    with contextlib.suppress(ConfigError):
+        loaded = load(options.config, os.environ, options.set)
+        mistake = mistaken_machine(loaded.node.id, loaded.peers)
+        if mistake:
+            print(f"evenkeel: {mistake}", file=sys.stderr)
+            return WRONG_CONFIGURATION
     sets = [word for override in options.set for word in ("--set", override)]
     become("node", "--config", str(options.config), *sets)
 
@@ -143,7 +105,7 @@ def _start(options: Any) -> NoReturn:  # noqa: ANN401 (argparse's)
 
 
 def _list(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    answer = _cluster(options).ask("GET", "/nodes")
+    answer = reach.of(options).ask("GET", "/nodes")
     print(json.dumps(answer, indent=2) if options.json else render(answer))
     return 0
 
@@ -168,28 +130,28 @@ def render(answer: Mapping[str, Any]) -> str:
 
 
 def _add(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    cluster = _cluster(options)
+    cluster, say = reach.of(options), _teller(options)
     if cluster.spec is None:
         return _add_elsewhere(cluster, options)
     number: int | None = options.node
     if number is None:
         number = max(node.id for node in grown(cluster.spec).nodes)
     _refuse_known(cluster, number)
-    _say(cluster.control("add", number))
+    say(cluster.control("add", number))
     after = spec_of(cluster.spec.data_dir)
     body = {"do": "add", "node": number, "peer": str(after.node(number).peer)}
     try:
         cluster.ask("POST", "/admin/node", {**body, "zone": options.zone})
-    except (NodeError, health.HealthError):
+    except (RefusedError, health.HealthError):
         cluster.control("forget", number)
         raise
-    _say(f"node {number} is one of the cluster's nodes")
+    say(f"node {number} is one of the cluster's nodes")
     if options.no_wait:
-        return 0
-    watch = Watch(cluster, options.timeout)
+        return _done(options, number, "added")
+    watch = Watch(cluster, options.timeout, say)
     watch.until(f"node {number} has its share", lambda view: _has_share(view, number))
-    _say(f"node {number} has its share: done after {watch.seconds:.1f} s")
-    return 0
+    say(f"node {number} has its share: done after {watch.seconds:.1f} s")
+    return _done(options, number, "added", watch.seconds)
 
 
 def _refuse_known(cluster: Cluster, number: int) -> None:
@@ -207,7 +169,10 @@ def _add_elsewhere(cluster: Cluster, options: Any) -> int:  # noqa: ANN401 (argp
     status = cluster.ask("GET", "/status")
     body = {"do": "add", "node": options.node, "peer": options.peer, "zone": options.zone}
     cluster.ask("POST", "/admin/node", body)
-    print(configuration(status, cluster.ask("GET", "/nodes"), options.node, options.zone))
+    text = configuration(status, cluster.ask("GET", "/nodes"), options.node, options.zone)
+    if options.json:
+        return _done(options, options.node, "added", configuration=text)
+    print(text)
     return 0
 
 
@@ -218,7 +183,7 @@ def configuration(
     founders = ",".join(map(str, view["founders"]))
     return "\n".join(
         [
-            f"# Node {number} was added. Start it with this file: python -m node --config FILE",
+            f"# Node {number} was added. Start it with: evenkeel node start --config FILE",
             "[node]",
             f"id = {number}",
             f'cluster_id = "{status["cluster_id"]}"',
@@ -260,28 +225,30 @@ def _has_share(view: Mapping[str, Any], number: int) -> bool:
 
 
 def _remove(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    cluster, number = _cluster(options), options.node
+    cluster, number, say = reach.of(options), options.node, _teller(options)
     if cluster.spec is not None:
         cluster.spec.node(number)
     cluster.ask("POST", "/admin/node", {"do": "remove", "node": number, "force": options.force})
-    _say(f"node {number} is leaving")
+    say(f"node {number} is leaving")
     if options.no_wait:
-        return 0
+        return _done(options, number, "leaving")
     others = [one.http for one in cluster.spec.nodes if one.id != number] if cluster.spec else []
-    watch = Watch(attrs.evolve(cluster, addresses=others or cluster.addresses), options.timeout)
+    watch = Watch(
+        attrs.evolve(cluster, addresses=others or cluster.addresses), options.timeout, say
+    )
     watch.until(f"node {number} has nothing any more", lambda view: number in view["removed"])
     if cluster.spec is not None:
-        _say(cluster.control("forget", number))
-        _say(f"its directory can be deleted: {cluster.spec.data_dir / f'node-{number}'}")
-    _say(f"node {number} is removed: done after {watch.seconds:.1f} s")
-    return 0
+        say(cluster.control("forget", number))
+        say(f"its directory can be deleted: {cluster.spec.data_dir / f'node-{number}'}")
+    say(f"node {number} is removed: done after {watch.seconds:.1f} s")
+    return _done(options, number, "removed", watch.seconds)
 
 
 # --- replace -------------------------------------------------------------------------------------
 
 
 def _replace(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    cluster, number = _cluster(options), options.node
+    cluster, number, say = reach.of(options), options.node, _teller(options)
     if cluster.spec is None:
         raise NodeError(
             "start the node by hand with an empty data directory and the same configuration: "
@@ -293,16 +260,16 @@ def _replace(options: Any) -> int:  # noqa: ANN401 (argparse's)
     if number not in (row["id"] for row in rest.ask("GET", "/nodes")["nodes"]):
         raise NodeError(f"node {number} is not a node of the cluster: evenkeel node add")
     _refuse_loss(number, cluster.spec)
-    _say(cluster.control("replace", number))
+    say(cluster.control("replace", number))
     if options.no_wait:
-        return 0
-    watch = Watch(rest, options.timeout)
+        return _done(options, number, "started")
+    watch = Watch(rest, options.timeout, say)
     watch.until(
         f"node {number} has everything again and votes",
         lambda view: not view["moves_left"] and not view["misplaced"] and _votes(address, view),
     )
-    _say(f"node {number} has everything again: done after {watch.seconds:.1f} s")
-    return 0
+    say(f"node {number} has everything again: done after {watch.seconds:.1f} s")
+    return _done(options, number, "replaced", watch.seconds)
 
 
 def _refuse_loss(number: int, spec: ClusterSpec) -> None:
@@ -341,6 +308,24 @@ def _votes(address: Address, view: Mapping[str, Any]) -> bool:
 
 def _say(line: str) -> None:
     print(line, flush=True)
+
+
+def _teller(options: Any) -> Say:  # noqa: ANN401 (argparse's)
+    """With --json the progress is not told: standard output is one document."""
+    return (lambda _line: None) if options.json else _say
+
+
+def _done(
+    options: Any,  # noqa: ANN401 (argparse's)
+    node: int,
+    done: str,
+    seconds: float | None = None,
+    **more: object,
+) -> int:
+    if options.json:
+        took = None if seconds is None else round(seconds, 1)
+        print(json.dumps({"node": node, "done": done, "seconds": took, **more}, indent=2))
+    return 0
 
 
 class Watch:

@@ -1,46 +1,24 @@
-"""`evenkeel topic`: create, show, write and read topics. Any Kafka cluster."""
+"""`evenkeel topic`: create, show and delete topics; cli.records and cli.topic_changes have the
+other actions. Any Kafka cluster."""
 
 import argparse
-import json
-import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable
 from functools import partial
-from io import BufferedReader
-from typing import Any, Final, cast
+from typing import Any
 
-import trio
-
-from cli.kafka_commands import (
-    ClientError,
+from cli import records, topic_changes
+from cli.clusters.kafka_commands import (
     add_cluster_options,
-    bootstrap_of,
-    config_of,
     existing_topic,
-    json_of,
     open_admin,
     pairs,
     print_json,
     run_until_signal,
     table,
-    text_of,
 )
 from evenkeel import (
-    Compression,
-    Consumer,
-    ConsumerConfig,
-    ConsumerRecord,
-    Delivery,
-    OffsetReset,
-    Producer,
-    ProducerConfig,
     TopicDescription,
-    TopicPartition,
 )
-
-READ_BYTES: Final = 64 * 1024
-UNACKNOWLEDGED_MAX: Final = 10_000
-"""Records whose places have not been printed yet."""
 
 Action = Callable[[Any], Awaitable[int]]
 
@@ -70,23 +48,11 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     delete.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
 
     text = "write each line of standard input as a record"
-    produce = action("produce", _produce, text, changes=True)
-    produce.add_argument(
-        "--key-separator", metavar="TEXT", help="separates key and value in a line"
-    )
-    produce.add_argument(
-        "--partition", type=int, metavar="P", help="write everything to this partition"
-    )
-    produce.add_argument("--header", action="append", default=[], metavar="NAME=VALUE")
-    names = [codec.name.lower() for codec in Compression]
-    produce.add_argument("--compression", choices=names, default="none")
-
-    consume = action("consume", _consume, "print records up to the present end")
-    consume.add_argument("--partition", type=int, action="append", metavar="P", help="only these")
-    consume.add_argument("--from", dest="begin", choices=["beginning", "end"], default="beginning")
-    consume.add_argument("--count", type=int, metavar="N", help="no more than N records")
-    consume.add_argument("--follow", action="store_true", help="wait for more, until Ctrl-C")
-    consume.add_argument("--group", metavar="GROUP", help="as a member of this consumer group")
+    produce = action("produce", records.produce, text, changes=True)
+    records.add_produce_options(produce)
+    consume = action("consume", records.consume, "print records up to the present end")
+    records.add_consume_options(consume)
+    topic_changes.add_commands(action)
 
 
 def _run(options: Any) -> int:  # noqa: ANN401 (argparse's)
@@ -194,151 +160,3 @@ def _tell(options: Any, text: str, value: object) -> None:  # noqa: ANN401 (argp
         print_json(value)
     else:
         print(text)
-
-
-# --- records -------------------------------------------------------------------------------------
-
-
-async def _lines() -> AsyncGenerator[bytes, None]:
-    """The lines of standard input, without their ends."""
-    rest = b""
-    stdin = cast("BufferedReader", sys.stdin.buffer)
-    while True:
-        data = await trio.to_thread.run_sync(stdin.read1, READ_BYTES, abandon_on_cancel=True)
-        if not data:
-            break
-        *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            yield line
-    if rest:
-        yield rest
-
-
-async def _produce(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    headers = [(name, value.encode()) for name, value in pairs(options.header, "header").items()]
-    separator = None if options.key_separator is None else options.key_separator.encode()
-    async with open_admin(options) as admin:
-        topic = await existing_topic(admin, options.topic)  # otherwise sending would wait for it
-        _check_partitions(topic, [] if options.partition is None else [options.partition])
-    config = ProducerConfig(compression=Compression[options.compression.upper()])
-    count = 0
-    bootstrap, client = bootstrap_of(options), config_of(options)
-    async with Producer(bootstrap, config, client=client) as producer:
-        waiting: list[Delivery] = []
-        async with aclosing(_lines()) as lines:
-            async for line in lines:
-                key, value = _split(line, separator, count + 1)
-                waiting.append(
-                    await producer.send(
-                        options.topic, value, key=key, partition=options.partition, headers=headers
-                    )
-                )
-                count += 1
-                if len(waiting) >= UNACKNOWLEDGED_MAX:
-                    await _acknowledged(options, waiting)
-        await producer.flush()
-        await _acknowledged(options, waiting)
-    if not options.json:
-        print(f"{count} records written to {options.topic}")
-    return 0
-
-
-def _split(line: bytes, separator: bytes | None, number: int) -> tuple[bytes | None, bytes]:
-    if separator is None:
-        return None, line
-    key, found, value = line.partition(separator)
-    if not found:
-        raise ClientError(f"line {number} has no key: '{separator.decode()}' is not in it")
-    return key, value
-
-
-async def _acknowledged(options: Any, waiting: list[Delivery]) -> None:  # noqa: ANN401 (argparse's)
-    """Wait for all of them; the first failure is raised."""
-    for delivery in waiting:
-        place = await delivery
-        if options.json:
-            print(json.dumps({"partition": place.partition, "offset": place.offset}))
-    waiting.clear()
-
-
-async def _consume(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    begin = OffsetReset.EARLIEST if options.begin == "beginning" else OffsetReset.LATEST
-    config = ConsumerConfig(group=options.group, offset_reset=begin)
-    options.changes = options.group is not None  # a member commits what it has read
-    if options.group is not None and options.partition:
-        raise ClientError("a member of a consumer group cannot choose its partitions")
-    if options.count is not None and options.count < 1:
-        return 0
-    async with Consumer(bootstrap_of(options), config, client=config_of(options)) as consumer:
-        ends = await _start(consumer, options)
-        printed = 0
-        while options.follow or not _at_the_end(consumer, ends):
-            records = await consumer.poll(0.1)
-            for record in records or ():
-                _print_record(record, options.json)
-                printed += 1
-                if printed == options.count:
-                    await _commit_up_to(consumer, options, record)
-                    return 0
-            sys.stdout.flush()
-    return 0
-
-
-async def _start(consumer: Consumer, options: Any) -> dict[TopicPartition, int]:  # noqa: ANN401
-    """Assign or subscribe; where the partitions end now."""
-    async with open_admin(options) as admin:
-        topic = await existing_topic(admin, options.topic)
-    places = [TopicPartition(topic.name, one.partition) for one in topic.partitions]
-    if options.partition:
-        _check_partitions(topic, options.partition)
-        places = [place for place in places if place.partition in options.partition]
-    ends = await consumer.end_offsets(places)
-    if options.group is None:
-        await consumer.assign(places)
-    else:
-        await consumer.subscribe([topic.name])
-    return ends
-
-
-def _check_partitions(topic: TopicDescription, wanted: Iterable[int]) -> None:
-    unknown = set(wanted) - {one.partition for one in topic.partitions}
-    if unknown:
-        raise ClientError(f"topic {topic.name} has no partition {min(unknown)}")
-
-
-def _at_the_end(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
-    """Of every partition we have; as a member we first have to be given some."""
-    ours = consumer.assignment
-    if not ours:
-        return False
-    return all(
-        (at := consumer.known_position(place)) is not None and at >= ends.get(place, 0)
-        for place in ours
-    )
-
-
-async def _commit_up_to(consumer: Consumer, options: Any, last: ConsumerRecord) -> None:  # noqa: ANN401
-    """The rest of the batch was not printed: it is another's, or ours next time."""
-    place = TopicPartition(last.topic, last.partition)
-    consumer.seek(place, last.offset + 1)
-    if options.group is not None:
-        await consumer.commit()
-
-
-def _print_record(record: ConsumerRecord, as_json: bool) -> None:
-    if not as_json:
-        key = "" if record.key is None else f"{text_of(record.key)}\t"
-        print(f"{record.partition}/{record.offset}\t{key}{text_of(record.value)}")
-        return
-    document: dict[str, object] = {
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        **json_of("key", record.key),
-        **json_of("value", record.value),
-    }
-    if record.headers:
-        document["headers"] = [
-            {"name": name, **json_of("value", one)} for name, one in record.headers
-        ]
-    print(json.dumps(document))

@@ -27,13 +27,13 @@ class NodeUse:
 
 
 async def collect(
-    spec: ClusterSpec, state: State, *, timeout_s: float = health.TIMEOUT_S
+    spec: ClusterSpec, state: State | None, *, timeout_s: float = health.TIMEOUT_S
 ) -> tuple[NodeUse, ...]:
     """Ask all nodes at once."""
     found: dict[int, NodeUse] = {}
 
     async def ask(node: NodeSpec) -> None:
-        now = state.nodes.get(node.id)
+        now = None if state is None else state.nodes.get(node.id)
         if now is not None and now.state != NodeState.RUNNING:
             found[node.id] = NodeUse(node.id, None, str(now.state))
             return

@@ -5,6 +5,7 @@
 
 import http.client
 import json
+import socket
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
@@ -47,10 +48,20 @@ def request(
         answer = connection.getresponse()
         return answer.status, answer.read(ANSWER_BYTES_MAX)
     except (OSError, http.client.HTTPException) as error:
-        why = "no answer in time" if isinstance(error, TimeoutError) else str(error)
-        raise HealthError(f"http://{address}{path}: {why}") from error
+        raise HealthError(f"http://{address} does not answer: {in_words(error)}") from error
     finally:
         connection.close()
+
+
+def in_words(error: Exception) -> str:
+    """Why a connection failed, without numbers of the kernel."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, socket.gaierror):
+        return "the name is unknown"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror[:1].lower() + error.strerror[1:]
+    return str(error) or type(error).__name__
 
 
 def call(

@@ -22,6 +22,7 @@ import attrs
 from paxos.entry import CONFIG_MEMBERS_MAX
 from paxos.ids import NodeId
 from paxos.timing import Strategy
+from runtime.config.contradictions import contradictions
 from runtime.config.fields import Address, ConfigError, doc_of, parse_address, show
 from runtime.config.sections import (
     NODE_ID_MAX,
@@ -51,6 +52,8 @@ __all__ = [
 
 ENV_PREFIX: Final = "EVENKEEL_"
 CONFIG_FILE_BYTES_MAX: Final = 64 * 1024
+NOT_SETTINGS: Final = ("EVENKEEL_CONTEXT",)
+"""Variables of the command line (cli.clusters.contexts), which its nodes inherit."""
 VALUE_CHARS_MAX: Final = 255
 """The registry's limit for host names, and enough for a path."""
 CONFIG_LINE_CHARS_MAX: Final = 4096
@@ -101,6 +104,9 @@ class Config:
                     "[peers] lists every node of the cluster, this one included"
                 ]
             )
+        against = list(contradictions(self.node.id, self.listen, self.peers))
+        if against:
+            raise ConfigError(against)
         least = self.paxos.drain_ms + self.paxos.steal_settle_ms
         takes = "paxos.drain_ms + paxos.steal_settle_ms"
         if Strategy(self.balancer.strategy).waits:
@@ -174,6 +180,7 @@ class _Loader:
             if not (setting.key.isascii() and setting.key.isdigit()):
                 raise ValueError(f"{dotted}: the key of a peer is its node id, a number")
             self.peers[NodeId(int(setting.key))] = _parsed(dotted, parse_address, setting.raw)
+            self.sources[f"peers.{int(setting.key)}"] = setting.source
             return
         section_class = SECTIONS.get(setting.section)
         if section_class is None:
@@ -220,12 +227,23 @@ def load(path: Path | None, env: Mapping[str, str], overrides: Sequence[str] = (
     Raises:
         ConfigError: with all problems, one sentence each.
     """
+    return load_with_origins(path, env, overrides)[0]
+
+
+def load_with_origins(
+    path: Path | None, env: Mapping[str, str], overrides: Sequence[str] = ()
+) -> tuple[Config, dict[str, str]]:
+    """The same, and for each setting that is not a default where it was set, in words.
+
+    Raises:
+        ConfigError: with all problems, one sentence each.
+    """
     loader = _Loader()
     if path is not None:
         loader.take(_from_file(path, loader.problems))
     loader.take(_from_env(env, loader.problems))
     loader.take(_from_overrides(overrides, loader.problems))
-    return loader.build()
+    return loader.build(), dict(loader.sources)
 
 
 def _parsed(dotted: str, parser: Callable[[object], _T], raw: object) -> _T:
@@ -277,7 +295,7 @@ def _from_file(path: Path, problems: list[str]) -> Iterable[_Setting]:
 
 def _from_env(env: Mapping[str, str], problems: list[str]) -> Iterable[_Setting]:
     for variable, raw in sorted(env.items()):
-        if not variable.startswith(ENV_PREFIX):
+        if not variable.startswith(ENV_PREFIX) or variable in NOT_SETTINGS:
             continue
         section, separator, key = variable.removeprefix(ENV_PREFIX).lower().partition("__")
         source = f"environment variable {variable}"

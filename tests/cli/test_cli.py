@@ -15,12 +15,12 @@ from runtime.config.config import load
 def _nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "the following arguments are required: COMMAND"),
         (["fly"], "invalid choice: 'fly'"),
         (["kill"], "the following arguments are required: N"),
         (["kill", "two"], "invalid int value: 'two'"),
@@ -76,6 +76,11 @@ CHANGES = (
     "topic consume t --group g",
     "group seek g --to end",
     "group delete g",
+    "topic settings t retention.ms=1",
+    "topic partitions t 4",
+    "topic trim t --before end",
+    "topic elect t",
+    "topic reassign t --to 1,2",
     "kill 1",
     "pause 1",
     "resume 1",
@@ -83,6 +88,8 @@ CHANGES = (
     "rolling-restart",
     "balance --all-on 1",
     "balance --pause",
+    "balance stop",
+    "balance continue",
     "balance run",
     "balance move 1 2",
     "balance drain 1",
@@ -96,9 +103,15 @@ LOOKS = (
     "topic list",
     "topic describe t",
     "topic consume t",
+    "topic settings t",
+    "topic reassign t",
     "group list",
     "group describe g",
     "status",
+    "health",
+    "doctor",
+    "debug bundle",
+    "wait",
     "balance",
     "balance show",
     "balance plan",
@@ -167,6 +180,19 @@ def test_config_shows_what_a_node_can_read(
     assert load(path, {}).paxos.window == 3
     assert cli.run(["config", "--file", str(path), "--set", "paxos.window=4"]) == 0
     assert "window = 4" in capsys.readouterr().out
+
+
+def test_no_arguments_print_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([]) == 0
+    assert "usage: evenkeel" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("room", ["topic", "group", "node", "context", "data", "generate"])
+def test_a_command_without_its_action_prints_what_there_is(
+    room: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run([room]) == 2
+    assert f"usage: evenkeel {room}" in capsys.readouterr().err
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

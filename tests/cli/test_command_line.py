@@ -181,6 +181,49 @@ def test_a_group_with_members_is_looked_at_and_left_alone(
         reader.close()
 
 
+def test_a_topic_is_changed(terminal: Terminal) -> None:
+    """Settings, partitions, trimmed records, leaders, replicas; --dry-run changes nothing."""
+    terminal.run("topic create cli-9 --partitions 1")
+    terminal.run("topic produce cli-9", stdin=b"0\n1\n2\n3\n")
+    change = "topic settings cli-9 retention.ms=5000000"
+    assert not terminal.json(f"{change} --dry-run")["changed"]
+    assert terminal.json("topic settings cli-9")["retention.ms"]["default"]
+    assert terminal.json(change)["settings"]["retention.ms"]["now"] == "5000000"
+    assert "set here" in terminal.run("topic settings cli-9")
+    terminal.run("topic settings cli-9 --reset retention.ms")
+    assert terminal.json("topic settings cli-9")["retention.ms"]["default"]
+    (row,) = terminal.json("topic trim cli-9 --before=-3 --dry-run")["partitions"]
+    assert (row["first_before"], row["first"], row["end"]) == (0, 1, 4)
+    (row,) = terminal.json("topic trim cli-9 --before 2")["partitions"]
+    assert row["first"] == 2
+    assert [one["value"] for one in terminal.lines("topic consume cli-9")] == ["2", "3"]
+    terminal.run("topic partitions cli-9 3")
+    terminal.eventually("topic list", r"\ncli-9 +3 ")
+    outcomes = terminal.json("topic elect cli-9")["partitions"]
+    assert len(outcomes) == 3
+    assert terminal.json("topic reassign cli-9 --partition 2")["partitions"][0]["adding"] == []
+    refused = terminal.run("topic reassign cli-9 --to 1,2,77", fails=True)
+    assert "was not reassigned" in refused
+
+
+def test_where_reading_begins_and_how_records_look(terminal: Terminal, topic: str) -> None:
+    produce = f"topic produce {topic} --partition 0 --key-separator :"
+    terminal.run(produce, stdin=b"a:0\na:1\na:2\na:3\n")
+    consume = f"topic consume {topic}"
+    for where, values in [
+        ("--from 2", "23"),
+        ("--from=-1", "3"),
+        ("--from 99", ""),
+        ("--from @0", "0123"),
+        ("--from 2999-01-01", ""),
+        ("--last 2", "23"),
+        ("--last 9", "0123"),
+        ("--from 1 --count 2", "12"),
+    ]:
+        assert "".join(one["value"] for one in terminal.lines(f"{consume} {where}")) == values
+    assert "cannot go to 'soon'" in terminal.run(f"{consume} --from soon", fails=True)
+
+
 class Typed:
     """A command in a process of its own, as in a terminal or a pipe."""
 

@@ -52,7 +52,8 @@ def test_flags_win_over_environment_and_environment_over_the_file(tmp_path: Path
 
 def test_each_type_is_read_from_text(tmp_path: Path) -> None:
     env = {"EVENKEEL_PEERS__4": "[::1]:7094", "EVENKEEL_LISTEN__ADVERTISED_KAFKA": "bus.lan:9092"}
-    config = read(tmp_path, GOOD, env, "balancer.enabled=False", "node.zone=b", "node.data_dir=d")
+    sets = ("balancer.enabled=False", "node.zone=b", "node.data_dir=d", "listen.kafka=0.0.0.0:9092")
+    config = read(tmp_path, GOOD, env, *sets)
     assert config.peers[4] == Address("::1", 7094)
     assert str(config.peers[4]) == "[::1]:7094"
     assert config.listen.told_to_clients == Address("bus.lan", 9092)

@@ -4,25 +4,26 @@ import argparse
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from signal import SIGINT, SIGTERM
 from typing import Any, Final
 
 import trio
 
-from cli import target as chosen
+from cli.clusters import reach
+from cli.clusters import target as chosen
 from evenkeel import Admin, BrokerError, ClientConfig, TopicDescription
 from evenkeel.lifetime import background
 from wire.error_codes import ErrorCode
 
 TIMEOUT_S: Final = 10.0
-TIMEOUT_S_MAX: Final = 3600.0
 NODES_TRIED: Final = 3
 """Of this many nodes, all but one may hang before a command gives up."""
 FAILED: Final = 1
 """The exit code when something was not done."""
 UNKNOWN: Final = 3
 """The exit code of an answer that lacks something that may exist."""
+DEGRADED: Final = 4
+"""The exit code of `evenkeel health` where clients are served, but a node is missing."""
 INTERRUPTED: Final = 130
 """The exit code after Ctrl-C, as in shells."""
 
@@ -33,24 +34,10 @@ class ClientError(RuntimeError):
 
 def add_cluster_options(parser: argparse.ArgumentParser, *, changes: bool) -> None:
     """Any Kafka cluster by its addresses, or the one that runs here."""
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--bootstrap", metavar="HOST:PORT", help="any Kafka cluster, by its nodes")
-    text = chosen.DATA_CHANGES if changes else chosen.DATA_LOOKS
-    where.add_argument("--data", type=Path, metavar="DIR", help=text)
-    parser.set_defaults(changes=changes)
+    chosen.add_options(parser, changes=changes, bootstrap=True)
     text = f"seconds to wait for a cluster that does not answer ({TIMEOUT_S:g})"
-    parser.add_argument("--timeout", type=_seconds, default=TIMEOUT_S, metavar="SECONDS", help=text)
+    parser.add_argument("--timeout", type=chosen.seconds, default=TIMEOUT_S, metavar="S", help=text)
     parser.add_argument("--json", action="store_true", help="for programs")
-
-
-def _seconds(word: str) -> float:
-    try:
-        seconds = float(word)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= TIMEOUT_S_MAX:
-        raise argparse.ArgumentTypeError(f"write seconds, up to {TIMEOUT_S_MAX:g}, not '{word}'")
-    return seconds
 
 
 def config_of(options: Any) -> ClientConfig:  # noqa: ANN401 (argparse's)
@@ -71,14 +58,18 @@ async def open_admin(options: Any) -> AsyncGenerator[Admin]:  # noqa: ANN401 (ar
     Raises:
         ClientError: if the directory's cluster is meant and another one answers.
     """
-    async with Admin(bootstrap_of(options), client=config_of(options)) as admin:
-        if options.bootstrap is None:
+    async with Admin(reach.bootstrap_of(options), client=config_of(options)) as admin:
+        target = chosen.of(options)
+        meant = target.cluster_id
+        if target.path is not None:
             meant = chosen.running(options)[0].cluster_id
+        if meant:
             answers = (await admin.describe_cluster()).cluster_id
             if answers != meant:
                 raise ClientError(
-                    f"the nodes there belong to another cluster ({answers}, not {meant}): "
-                    "it has their ports; name the one you mean with --data or --bootstrap"
+                    f"the nodes there belong to another cluster ({answers}, not {meant}): it has "
+                    "their ports or addresses; name the one you mean with --data, --bootstrap or "
+                    "--context"
                 )
         yield admin
 
@@ -93,19 +84,6 @@ async def existing_topic(admin: Admin, name: str) -> TopicDescription:
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise ClientError(f"there is no topic '{name}'; see: evenkeel topic list") from None
         raise
-
-
-def bootstrap_of(options: Any) -> str:  # noqa: ANN401 (argparse's)
-    """The addresses to begin with.
-
-    Raises:
-        StateError: if none were given and no cluster runs here.
-    """
-    if options.bootstrap is not None:
-        given: str = options.bootstrap
-        chosen.elsewhere(options, given)
-        return given
-    return chosen.running(options)[0].bootstrap
 
 
 def run_until_signal(work: Callable[[], Awaitable[int]], *, interrupted: int = INTERRUPTED) -> int:

@@ -1,0 +1,163 @@
+"""Asking the nodes of a cluster over HTTP, whether it runs on this machine or elsewhere."""
+
+import json
+import time
+from typing import Any, Final
+
+import attrs
+
+from cli.clusters import target as chosen
+from cli.clusters.contexts import ContextError
+from cli.clusters.target import Target
+from cluster import control, health, state
+from cluster.spec import HOST, ClusterSpec, NodeSpec
+from runtime.config.fields import Address, parse_address
+
+NOT_NOW: Final = 503
+LEAST_S: Final = 0.01
+NOBODY_LISTENS: Final = Address(HOST, 1)
+"""Stands for an address that is not known."""
+
+
+class RefusedError(RuntimeError):
+    """A node has refused; the message is its reason."""
+
+
+@attrs.define
+class Cluster:
+    """How to reach it. `spec` None: it was not started by this machine's launcher."""
+
+    addresses: list[Address]
+    spec: ClusterSpec | None = None
+    running: state.State | None = None
+    timeout_s: float | None = None
+    """For all nodes together; None: each has `health.OPERATOR_S`."""
+    target: Target | None = None
+    _checked: set[Address] = attrs.Factory(set)
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 (JSON)
+        """The answer of the first node that gives one.
+
+        Raises:
+            HealthError: if no node answers; each reason once.
+            RefusedError: if one refuses.
+        """
+        failures: dict[str, None] = {}
+        until = None if self.timeout_s is None else time.monotonic() + self.timeout_s
+        for tried, address in enumerate(self.addresses):
+            left_s = health.OPERATOR_S
+            if until is not None:  # a hung node leaves time for the others
+                left_s = max(LEAST_S, until - time.monotonic()) / (len(self.addresses) - tried)
+            try:
+                self._check(address, left_s)
+                status, data = health.request(address, method, path, body, timeout_s=left_s)
+            except health.HealthError as error:
+                failures[str(error)] = None
+                continue
+            answer = _decoded(data)
+            if status == 200:
+                return answer
+            why = str(answer.get("error", answer)) if isinstance(answer, dict) else str(answer)
+            if status != NOT_NOW:
+                raise RefusedError(why)
+            failures[why] = None
+        raise health.HealthError("; ".join(failures) or "no node is running")
+
+    def control(self, what: str, node: int) -> str:
+        """Ask the launcher of a cluster on this machine."""
+        assert self.running is not None
+        return control.ask(self.running.control, what, node)
+
+    def _check(self, address: Address, timeout_s: float) -> None:
+        """Whether this is the cluster that the context was made for."""
+        if self.target is None or not self.target.cluster_id or address in self._checked:
+            return
+        answer = health.call(address, "GET", "/status", timeout_s=timeout_s)
+        chosen.check_identity(self.target, answer.get("cluster_id"))
+        self._checked.add(address)
+
+
+def _decoded(data: bytes) -> Any:  # noqa: ANN401 (JSON)
+    try:
+        return json.loads(data)
+    except ValueError:
+        return data[:500].decode(errors="replace").strip()
+
+
+def of(options: Any) -> Cluster:  # noqa: ANN401 (argparse's)
+    """The cluster that is meant.
+
+    Raises:
+        StateError: if it is a local one that does not run.
+        ContextError: if its HTTP addresses are unknown.
+    """
+    target = chosen.of(options)
+    timeout_s = getattr(options, "timeout", None)
+    if target.path is None:
+        if not target.http:
+            raise ContextError(
+                f"{target.where}: this command asks the nodes over HTTP; name their addresses: "
+                f"--http HOST:PORT, or evenkeel context add "
+                f"{target.context or 'NAME'} --replace --http HOST:PORT,HOST:PORT"
+            )
+        return Cluster([*target.http], timeout_s=timeout_s, target=target)
+    spec, running = chosen.running(options)
+    up = [node for node in spec.nodes if running.nodes[node.id].state == "running"]
+    return Cluster([node.http for node in up], spec, running, timeout_s, target)
+
+
+def nodes_of(cluster: Cluster) -> tuple[ClusterSpec, state.State | None]:
+    """All nodes, so that each can be asked: a local cluster's, or what the others' answers name.
+
+    A node's HTTP side is on its own loopback, so only the addresses that were given can be asked.
+
+    Raises:
+        HealthError: if no address answers.
+    """
+    if cluster.spec is not None:
+        return cluster.spec, cluster.running
+    each_s = min(cluster.timeout_s or health.TIMEOUT_S, health.TIMEOUT_S)
+    found: dict[int, NodeSpec] = {}
+    named: dict[int, str] = {}
+    answers: list[dict[str, Any]] = []
+    failures: dict[str, None] = {}
+    for address in cluster.addresses:
+        try:
+            answer = health.call(address, "GET", "/status", timeout_s=each_s)
+        except health.HealthError as error:
+            failures[str(error)] = None
+            continue
+        if cluster.target is not None:
+            chosen.check_identity(cluster.target, answer.get("cluster_id"))
+        answers.append(answer)
+        number = int(answer["node"])
+        found[number] = NodeSpec(number, parse_address(answer["kafka"]), NOBODY_LISTENS, address)
+        named |= {int(row["id"]): row["kafka"] or "" for row in answer["nodes"]}
+    if not answers:
+        raise health.HealthError("; ".join(failures))
+    for number, kafka in named.items():
+        at = parse_address(kafka) if kafka else NOBODY_LISTENS
+        found.setdefault(number, NodeSpec(number, at, NOBODY_LISTENS, NOBODY_LISTENS))
+    spec = ClusterSpec(
+        data_dir=state.DEFAULT_DATA_DIR,
+        cluster_id=str(answers[0]["cluster_id"]),
+        groups=int(answers[0]["groups_count"]),
+        nodes=tuple(found[number] for number in sorted(found)),
+        founders=tuple(sorted(found)),
+    )
+    return spec, None
+
+
+def bootstrap_of(options: Any) -> str:  # noqa: ANN401 (argparse's)
+    """The addresses a Kafka client begins with.
+
+    Raises:
+        StateError: if none were given and no cluster runs here.
+    """
+    target = chosen.of(options)
+    if target.bootstrap:
+        return target.bootstrap
+    if target.path is not None:
+        return chosen.running(options)[0].bootstrap
+    spec, _ = nodes_of(of(options))
+    return ",".join(str(one.kafka) for one in spec.nodes if one.kafka != NOBODY_LISTENS)
