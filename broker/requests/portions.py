@@ -118,7 +118,7 @@ SPLIT_RULES: Final[Mapping[int, SplitRule]] = dict(
     (
         _rule(ApiKey.PRODUCE, 400, together=True, counts=lambda data: may_be_one(data.records)),
         _rule(ApiKey.FETCH, 800),
-        _rule(ApiKey.LIST_OFFSETS, 1_000, together=True),
+        _rule(ApiKey.LIST_OFFSETS, 1_000, together=True, enough=2),
         _rule(ApiKey.OFFSET_FOR_LEADER_EPOCH, 1_000),
         _rule(ApiKey.METADATA, 500, once=_topic),
         _rule(ApiKey.OFFSET_COMMIT, 500),
@@ -139,7 +139,7 @@ SPLIT_RULES: Final[Mapping[int, SplitRule]] = dict(
         _rule(ApiKey.CONSUMER_GROUP_DESCRIBE, 10, once=_itself),
         _rule(ApiKey.DELETE_GROUPS, 200, once=_itself),
         _rule(ApiKey.DESCRIBE_CONFIGS, 40, once=_resource),
-        _rule(ApiKey.DELETE_RECORDS, 500, together=True),
+        _rule(ApiKey.DELETE_RECORDS, 500, together=True, counts=lambda _: True),
         _rule(ApiKey.OFFSET_DELETE, 1_000),
         _rule(ApiKey.ELECT_LEADERS, 500, together=True, counts=lambda _: True),
         _rule(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 500, together=True, enough=2),
