@@ -45,7 +45,7 @@ from broker.transfer.messages import AskData, AskManifest, AskState, Message, Pa
 from broker.transfer.sink import Candidate, Sink
 from broker.transfer.source import Source
 from paxos.base import Base, BaseError
-from paxos.ids import SLOT_ZERO, GroupId, NodeId, Now, Slot
+from paxos.ids import MS, SLOT_ZERO, GroupId, NodeId, Now, Slot
 from paxos.multigroup import MultiGroup
 from paxos.step import FetchState
 from storage.checkpoints import CheckpointFiles
@@ -54,6 +54,8 @@ from storage.errors import ColdDamaged, DiskFull, NotInLog, StorageError
 from storage.log.wal import Wal
 
 READ_BATCHES_MAX: Final = 1024
+RENEW_EVERY_NS: Final = 2_000 * MS
+"""A peer's questions make this node write a checkpoint of a group no more often."""
 
 
 class Links(Protocol):
@@ -155,6 +157,7 @@ class CatchingUp:
         self.source = Source(self, buckets[1])
         tiering.peer_data = self.sink
         self._held: set[GroupId] = set()
+        self._renewed_ns: dict[GroupId, int] = {}
         self.bytes_per_s = 0.0
         self._measured = (0, 0)
 
@@ -179,6 +182,7 @@ class CatchingUp:
     def dropped(self, group: GroupId) -> None:
         """This node no longer keeps the Paxos group."""
         self.sink.forget(group)
+        self._renewed_ns.pop(group, None)
         self._release()
 
     def tick(self, now_ns: int) -> None:
@@ -406,10 +410,9 @@ class CatchingUp:
         machine = self._machines.get(ask.group)
         state = None if machine is None else machine.partitions.get(ask.uid)
         if machine is None or state is None or ask.offset < state.log_start:
-            # Our newest checkpoint may still have it: then the sink would ask again for ever.
-            if machine is not None and (self.saved(ask.group) or SLOT_ZERO) < machine.applied:
-                self._checkpointing.soon(ask.group)
             self.source.not_read(one.to, ask, RefusalReason.GONE)
+            if machine is not None and (self.saved(ask.group) or SLOT_ZERO) < machine.applied:
+                self._renew(ask.group)
         elif ask.offset >= state.next_offset:
             self.source.not_read(one.to, ask, RefusalReason.BEHIND)
         elif not self._cold.knows(ask.uid):
@@ -421,6 +424,13 @@ class CatchingUp:
             self.source.not_read(one.to, ask, RefusalReason.DAMAGED)
         else:
             self._read_log(one, state)
+
+    def _renew(self, group: GroupId) -> None:
+        """Our newest checkpoint may still have what is gone: then the sink would ask for ever."""
+        now_ns = self._node.boot_ns()
+        if now_ns - self._renewed_ns.get(group, -RENEW_EVERY_NS) >= RENEW_EVERY_NS:
+            self._renewed_ns[group] = now_ns
+            self._checkpointing.soon(group)
 
     def _read_cold(self, one: Read, state: PartitionState) -> None:
         ask, until, index_start = one.ask, state.next_offset, state.index_start
