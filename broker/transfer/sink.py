@@ -71,6 +71,9 @@ GIVE_WAY_NS: Final = 2_000 * MS
 """After this time a group that no member can help with lets others go first."""
 AVOID_SOURCE_NS: Final = 5_000 * MS
 """How long a member that could not help is not asked again."""
+GONE_MAX: Final = 16
+"""After so many answers that something is gone, another member is asked: each may be due to a
+deletion, or to a checkpoint that is older than one."""
 REPAIRS_MAX: Final = 1024
 """Most damaged places that wait; further ones will be found again."""
 
@@ -145,6 +148,10 @@ class _Job:
     partial: bytearray = attrs.Factory(bytearray)
     state_bytes: int = 0
     began_ns: int = 0
+    whole: set[int] = attrs.Factory(set)
+    """Compacted partitions that came from this source as a whole: they go on from there."""
+    gone: int = 0
+    """How often this source no longer had what it had told."""
 
 
 @attrs.frozen
@@ -345,6 +352,9 @@ class Sink:
         elif isinstance(job, _DataJob):
             self._end()  # it is below the log start by now; if still needed, that is noticed
         else:
+            job.gone += 1
+            if job.gone >= GONE_MAX:
+                self._avoid(now_ns, sender)
             self._replan(job)
 
     def _on_manifest(self, now_ns: int, job: _Job, sender: NodeId, manifest: Manifest) -> None:
@@ -353,17 +363,18 @@ class Sink:
         if manifest.saved <= job.applied:
             self._avoid(now_ns, sender)
             return
-        job.spans = self._spans(manifest.parts, begins=True)
+        job.spans = self._spans(job, manifest.parts, begins=True)
         job.phase = Phase.DATA
 
-    def _spans(self, parts: Iterable[Part], *, begins: bool) -> deque[_Span]:
+    def _spans(self, job: _Job, parts: Iterable[Part], *, begins: bool) -> deque[_Span]:
         """What is missing here of each partition; `begins`: nothing has come from this source
         yet."""
         spans: deque[_Span] = deque()
         for part in parts:
             end = self._local.cold_end(part.uid)
             compacted = self._local.compacted(part.uid)
-            fresh = end is None or end < part.log_start or (compacted and begins)
+            anew = compacted and begins and part.uid not in job.whole
+            fresh = end is None or end < part.log_start or anew
             if end is not None and fresh:
                 self._effects.append(Restart(part.uid, part.log_start))
             at = part.log_start if fresh or end is None else end
@@ -387,6 +398,8 @@ class Sink:
         span.at, span.fresh = data.end, span.fresh and not batches
         if span.at >= span.end:
             job.spans.popleft()
+            if span.whole_from is not None:
+                job.whole.add(span.uid)
         if isinstance(job, _DataJob) and job.request.repairs:
             job.got += batches
         elif batches:
@@ -411,7 +424,8 @@ class Sink:
         job.partial.clear()
         if state.last:
             parts = [self._local.part_of(chunk) for chunk in job.chunks]
-            job.spans = self._spans((part for part in parts if part is not None), begins=False)
+            known = (part for part in parts if part is not None)
+            job.spans = self._spans(job, known, begins=False)
             job.phase = Phase.REST
 
     # -- questions ----------------------------------------------------------------------------
@@ -493,7 +507,8 @@ class Sink:
         self._question = None
         self._avoided_until[node] = now_ns + AVOID_SOURCE_NS
         if self._job is not None:
-            self._job.source = None
+            self._job.source, self._job.gone = None, 0
+            self._job.whole.clear()
             if self._job.phase is Phase.STATE:
                 self._replan(self._job)
             elif self._job.phase is Phase.DATA and self._job.spans:

@@ -7,7 +7,7 @@ import pytest
 
 from broker.lifecycle.token_bucket import NS_PER_S, TokenBucket
 from broker.transfer.batches import BadData, batches_of
-from broker.transfer.messages import AskData, AskState, Data, Message, State
+from broker.transfer.messages import AskData, AskState, Data, Message, RefusalReason, State
 from broker.transfer.sink import ANSWER_NS, PULL_BYTES
 from paxos.ids import NodeId, Slot
 from tests.broker.transfer.harness import GROUP, STEP_NS, Store, World, log_of, same
@@ -308,3 +308,39 @@ def test_a_bucket_may_be_filled_more_slowly_for_a_while() -> None:
     assert not bucket.open(2 * NS_PER_S, 0.1)
     assert not bucket.open(10 * NS_PER_S, 0.1)
     assert bucket.open(12 * NS_PER_S, 0.1)
+
+
+def test_a_log_start_that_moves_often_does_not_send_compacted_data_again_and_again() -> None:
+    """Copying the compacted partition takes longer than the other one keeps its records: what has
+    come whole from this source is not asked for again."""
+    whole, kept = log_of(1, 600), log_of(5, 4000)
+    source = Store(Slot(100), {1: list(whole), 5: kept[:60]})
+    world = World(Store(Slot(0)), {TWO: source}, bytes_per_s=1_000_000)
+    world.compacted_uids = frozenset({1})
+    deleted_ns, count = 2 * 10**9, 60
+
+    def delete() -> bool:
+        nonlocal deleted_ns, count
+        if world.now_ns >= deleted_ns:
+            deleted_ns, count = deleted_ns + 2 * 10**9, count + 20
+            source.logs[5], source.starts[5] = kept[:count], kept[count - 2][0]
+            source.applied_to = Slot(source.applied_to + 1)
+        return bool(world.installed)
+
+    world.sink.want(GROUP)
+    world.run(delete)
+    size = sum(len(data) for _, _, data in whole)
+    assert world.sink.statistics.bytes_received < 1.5 * size
+
+
+def test_who_never_has_what_it_tells_is_left_for_another() -> None:
+    class Forgetful(Store):
+        def read(self, ask: AskData) -> RefusalReason:
+            return RefusalReason.GONE
+
+    good = full()
+    liar = Forgetful(good.applied_to, good.logs)
+    world = World(Store(Slot(0)), {TWO: liar, THREE: good}, {THREE: 9})
+    world.sink.want(GROUP)
+    world.run(lambda: bool(world.installed))
+    assert same(world.mine, world.others[THREE])
