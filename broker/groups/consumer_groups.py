@@ -416,7 +416,7 @@ class ConsumerGroups:
 
     def stored(self, group: GroupId, consumer_group: ConsumerGroupId) -> StoredGroup | None:
         """A consumer group as the log has it, if this node coordinates it now."""
-        tenure, machine = self._tenures.get(group), self._machines.get(group)
+        tenure, machine = self._look(group, self._groups.now()), self._machines.get(group)
         if tenure is None or machine is None or tenure.suspended_boot_ns is not None:
             return None
         return machine.consumer_groups.get(consumer_group)

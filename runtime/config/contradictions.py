@@ -1,11 +1,12 @@
 """What a node's addresses say against each other: each problem with its cure.
 
-Each setting alone is right, and yet no cluster forms, or no client gets through: a node that
-listens on loopback while its peers are on other machines, or that advertises an address on which it
-does not listen. Such a node would start, and wait for ever without a word.
+Each setting alone is right, and yet no cluster forms: a node that listens on loopback while its
+peers are on other machines, or that names an address for its peers on which it does not listen.
+Such a node would start, and wait for ever without a word.
 
 An address that translates another one (NAT, a container's published port) is only known to the
-operator. Who has one listens on the wildcard address; then nothing is compared.
+operator. Who has one listens on the wildcard address; then nothing is compared. What clients are
+told is believed: there may be a proxy or a load balancer in front (`evenkeel doctor` tries it).
 """
 
 import ipaddress
@@ -27,8 +28,14 @@ def contradictions(
 ) -> Iterator[str]:
     """A sentence for each; it begins with the setting to change."""
     others = {node: address for node, address in peers.items() if node != me}
+    narrow = any(one.is_loopback for one in (listen.peer, listen.kafka, peers[me]))
     elsewhere = next(
-        (f"peers.{node} = {show(one)}" for node, one in others.items() if not one.is_loopback), ""
+        (
+            f"peers.{node} = {show(one)}"
+            for node, one in others.items()
+            if narrow and not is_loopback(one)
+        ),
+        "",
     )
     own = peers[me]
     if elsewhere and listen.peer.is_loopback:
@@ -51,24 +58,12 @@ def contradictions(
 
 
 def _for_clients(listen: ListenSection, elsewhere: str) -> Iterator[str]:
-    told = listen.told_to_clients
-    if listen.kafka.is_loopback and not told.is_loopback:
-        yield (
-            f"listen.advertised_kafka = {show(told)}: clients are sent there, and "
-            f"listen.kafka = {show(listen.kafka)} takes only those of this machine; set "
-            f"listen.kafka = {show(told)}, or listen on 0.0.0.0"
-        )
-    elif listen.kafka.is_loopback and elsewhere:
+    if listen.kafka.is_loopback and listen.told_to_clients.is_loopback and elsewhere:
         wildcard = Address(EVERYWHERE, listen.kafka.port)
         yield (
             f"listen.kafka = {show(listen.kafka)}: only clients on this machine can connect to it, "
             f"and {elsewhere} is on another; set listen.kafka = {show(wildcard)} and "
             "listen.advertised_kafka to this machine's address"
-        )
-    elif _differ(listen.kafka, told):
-        yield (
-            f"listen.advertised_kafka = {show(told)}: clients are sent there, and this node "
-            f"listens on listen.kafka = {show(listen.kafka)}; make them equal, {TRANSLATED}"
         )
 
 
@@ -78,14 +73,28 @@ def _differ(listening: Address, told: Address) -> bool:
         return False  # a wildcard takes all; on one machine there may be a proxy between
     if listening.port != told.port:
         return True
-    return _is_ip(listening) and _is_ip(told) and listening.host != told.host
+    ours, theirs = _ip(listening), _ip(told)
+    return None not in (ours, theirs) and ours != theirs
 
 
-def _is_ip(address: Address) -> bool:
+def _ip(address: Address) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """However it is written; None for a name."""
     with suppress(ValueError):
-        ipaddress.ip_address(address.host)
-        return True
-    return False
+        found = ipaddress.ip_address(address.host.partition("%")[0])
+        mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+        return mapped or found
+    return None
+
+
+def is_loopback(address: Address) -> bool:
+    """A name may be one of this machine (/etc/hosts); one that is not resolved is another's."""
+    if address.is_loopback or _ip(address) is not None:
+        return address.is_loopback
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return all(ipaddress.ip_address(str(one[4][0])).is_loopback for one in found)
 
 
 def is_of_this_machine(host: str) -> bool:
@@ -106,10 +115,11 @@ def mistaken_machine(
 ) -> str:
     """Another node's file on this machine: two nodes with one id, and none with the other; "" if
     it is the right one, or that cannot be known (names, translated addresses)."""
-    if not _is_ip(peers[me]) or is_here(peers[me].host):
+    if _ip(peers[me]) is None or is_here(peers[me].host):
         return ""
     for node, address in peers.items():
-        if node != me and _is_ip(address) and not address.is_loopback and is_here(address.host):
+        known = _ip(address) is not None and not address.is_loopback
+        if node != me and known and is_here(address.host):
             return (
                 f"node.id = {me}: this is the machine of node {node} (peers.{node} = "
                 f"{show(address)}), and peers.{me} = {show(peers[me])} is another; use the "

@@ -266,14 +266,17 @@ class Admission:
         if life.incarnation < known:
             return Judgement.OUTDATED
         seen, reached = self._witnessed.get(node, (life.incarnation, life.place))
-        # A log whose past lacks a life that took part is a copy of an older one, perhaps longer.
+        # A log whose past lacks a life that took part is a copy of an older one, perhaps longer. So
+        # is one that begins a life before it: a start is later than all in the directory's past.
         lacks = life.place < reached or 0 < life.previous < seen
-        if seen < life.incarnation and lacks:
+        if seen > life.incarnation or (seen < life.incarnation and lacks):
             return Judgement.FORGETFUL
         if life.previous and self._unknown.get(node) == life.previous:
             return Judgement.FORGETFUL
         if known:
-            mine = life.incarnation == known or life.previous >= known
+            # A life that we called forgetful may have registered before it heard of that.
+            registered = life.incarnation == known and self._unknown.get(node) != known
+            mine = registered or life.previous >= known
             return Judgement.KNOWN if mine else Judgement.FORGETFUL
         if life.previous:
             return Judgement.KNOWN

@@ -1,13 +1,18 @@
 """All offsets of a large consumer group, asked for slice by slice: nobody else waits for them."""
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
+from broker.ports import Reply
 from broker.requests.context import Broker
 from broker.requests.steps import STEP
 from coordinator import model
 from coordinator.model import NO_OFFSET
 from coordinator.replicated.stored import StoredGroup
 from paxos.ids import GroupId
+
+ROW_BYTES: Final = 150
+"""Of a committed offset, in memory."""
 
 
 class AllOffsets:
@@ -22,9 +27,11 @@ class AllOffsets:
         asked: model.OffsetFetch,
         stored: StoredGroup,
         answered: Callable[[model.Response], None],
+        reply: Reply,
     ) -> None:
         self._broker, self._paxos_group, self._asked = broker, paxos_group, asked
-        self._stored, self._answered = stored, answered
+        self._stored, self._answered, self._reply = stored, answered, reply
+        self._bytes = 0
         self._under_way = 1  # the walk itself
         self._error = model.ErrorCode.NONE
         self._rows: dict[str, list[model.PartitionOffset]] = {}
@@ -44,6 +51,8 @@ class AllOffsets:
                     self._ask(slice_of)
                     slice_of, size = [], 0
                     yield
+                    if self._reply.has_hung_up():
+                        self._error = model.ErrorCode.COORDINATOR_NOT_AVAILABLE  # for nobody
         self._ask(slice_of)
         self._done()
 
@@ -66,12 +75,15 @@ class AllOffsets:
             known = [one for one in topic.partitions if one.offset != NO_OFFSET]
             if known:
                 self._rows.setdefault(topic.topic, []).extend(known)
+                self._bytes += ROW_BYTES * len(known)
+                self._broker.portions.bytes += ROW_BYTES * len(known)
         self._done()
 
     def _done(self) -> None:
         self._under_way -= 1
         if self._under_way:
             return
+        self._broker.portions.bytes -= self._bytes
         rows = {} if self._error else self._rows
         topics = tuple(model.TopicOffsets(name, tuple(some)) for name, some in rows.items())
         self._answered(model.OffsetFetchResponse(error=self._error, topics=topics))
@@ -82,13 +94,13 @@ def ask_for_offsets(
     paxos_group: GroupId | None,
     asked: model.OffsetFetch,
     answered: Callable[[model.Response], None],
-    hung_up: Callable[[], bool],
+    reply: Reply,
 ) -> Iterator[None]:
     """Ask the coordinator, in steps if it is here and the group has many offsets."""
     stored = None
     if asked.topics is None and paxos_group is not None:
         stored = broker.consumer_groups.stored(paxos_group, asked.group)
     if stored is None or stored.offsets_count <= STEP or paxos_group is None:
-        broker.consumer_groups.ask(paxos_group, asked, answered, hung_up)
+        broker.consumer_groups.ask(paxos_group, asked, answered, reply.has_hung_up)
         return
-    yield from AllOffsets(broker, paxos_group, asked, stored, answered).steps()
+    yield from AllOffsets(broker, paxos_group, asked, stored, answered, reply).steps()

@@ -11,7 +11,7 @@ from broker.handlers.groups.all_offsets import ask_for_offsets
 from broker.handlers.topics.known_names import denial
 from broker.requests.context import Broker
 from broker.requests.guard import gather, guarded
-from broker.requests.refusals import answer_aside
+from broker.requests.refusals import answer_aside, refuse_more_than
 from broker.requests.request import Request
 from coordinator import model
 from coordinator.model import ConsumerGroupId, MemberId
@@ -42,6 +42,8 @@ NO_GROUP_FROM: Final = 9
 """OffsetCommit: in earlier versions a group that is not there is an illegal generation."""
 BATCHED_FETCH_FROM: Final = 8
 """OffsetFetch: several consumer groups at once (KIP-709)."""
+ALL_OFFSETS_MAX: Final = 500_000
+"""Of all groups of one request that names no topics: some 75 MB while it is answered."""
 TOP_LEVEL_ERROR_FROM: Final = 2
 """OffsetFetch: in earlier versions an error of the group is repeated for each partition."""
 
@@ -135,9 +137,22 @@ def handle_fetch(broker: Broker, request: Request) -> None:
         if request.header.api_version >= BATCHED_FETCH_FROM
         else [OffsetFetchRequestGroup(message.group_id, topics=message.topics)]
     )
+    if refuse_more_than(ALL_OFFSETS_MAX, range(_all_offsets(broker, groups)), broker, request):
+        return
     put = gather(len(groups), guarded(broker, request, partial(_fetched, broker, request, groups)))
     work = _fetch_each(broker, request, groups, put)
     broker.portions.in_steps(broker, request.reply, work, lambda: None)
+
+
+def _all_offsets(broker: Broker, groups: Sequence[OffsetFetchRequestGroup]) -> int:
+    """How many offsets the groups have of which all are asked for, as far as they are here."""
+    count = 0
+    for one in groups:
+        group = paxos_group_of(broker.registry, one.group_id)
+        if one.topics is None and group is not None:
+            stored = broker.consumer_groups.stored(group, ConsumerGroupId(one.group_id))
+            count += 0 if stored is None else stored.offsets_count
+    return count
 
 
 def _fetch_each(
@@ -154,8 +169,7 @@ def _fetch_each(
             epoch=one.member_epoch,
         )
         group = paxos_group_of(broker.registry, one.group_id)
-        hung_up = request.reply.has_hung_up
-        yield from ask_for_offsets(broker, group, asked, partial(put, index), hung_up)
+        yield from ask_for_offsets(broker, group, asked, partial(put, index), request.reply)
 
 
 def _topic_partitions(topic: OffsetFetchRequestTopic) -> model.TopicPartitions:

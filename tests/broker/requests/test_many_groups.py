@@ -1,11 +1,12 @@
 """Ten thousand consumer groups, some with ten thousand offsets: listing them, and fetching all
 offsets, holds the loop no longer than a small request. Measured as in test_stretches."""
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from broker.groups.consumer_groups import paxos_group_of
+from broker.handlers.groups import offsets
 from coordinator.model import ConsumerGroupId, MemberId, PartitionOffset, TopicOffsets
 from coordinator.replicated.commands import CommitOffsets, encode
 from tests.broker.fakes import FakeReply
@@ -16,6 +17,7 @@ from tests.broker.requests.test_stretches import (
 )
 from tests.broker.world import CLIENT_HOST
 from wire.apis import APIS, ApiKey, decode_response
+from wire.error_codes import ErrorCode
 from wire.messages.group_admin import ListGroupsRequest, ListGroupsResponse
 from wire.messages.offsets import (
     OffsetFetchRequest,
@@ -36,12 +38,12 @@ def committed(measured: Measured, name: str, topics: int, partitions: int) -> No
     node = measured.world[1]
     group = paxos_group_of(node.broker.registry, name)
     assert group is not None
-    offsets = []
+    named = []
     for number in range(topics):
         places = node.broker.registry.topics[f"many-{number}"].partitions
         rows = [PartitionOffset(at, 7, -1, "", places[at].uid) for at in range(partitions)]
-        offsets.append(TopicOffsets(f"many-{number}", tuple(rows)))
-    command = CommitOffsets(ConsumerGroupId(name), -1, MemberId(""), None, 0, tuple(offsets))
+        named.append(TopicOffsets(f"many-{number}", tuple(rows)))
+    command = CommitOffsets(ConsumerGroupId(name), -1, MemberId(""), None, 0, tuple(named))
     node.broker.machines[group].consumer_groups.apply(encode(command))
 
 
@@ -114,4 +116,43 @@ def test_all_offsets_of_large_groups_are_fetched(measured: Measured, version: in
         assert [(one.partition_index, one.committed_offset) for one in topic.partitions] == [
             (at, 7) for at in range(PARTITIONS)
         ]
+    assert measured.world[1].broker.portions.bytes == 0, "nothing is held for it any more"
     holds_nobody_up(measured, dear)
+
+
+def test_all_offsets_of_too_many_groups_are_refused(
+    measured: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One group may have a hundred thousand."""
+    monkeypatch.setattr(offsets, "ALL_OFFSETS_MAX", LARGE * TOPICS * PARTITIONS - 1)
+    groups = [OffsetFetchRequestGroup(f"large-{number}") for number in range(LARGE)]
+    for one in groups:
+        one.topics = None
+    frame = _frame(OffsetFetchRequest(groups=groups), 9)
+    response = answer_to(measured, Dear("OffsetFetch", APIS[ApiKey.OFFSET_FETCH], 9, frame))
+    assert isinstance(response, OffsetFetchResponse)
+    assert {one.error_code for one in response.groups} == {ErrorCode.INVALID_REQUEST}
+
+
+def test_nobody_goes_on_for_who_has_hung_up(measured: Measured) -> None:
+    group = OffsetFetchRequestGroup("large-0")
+    group.topics = None
+    frame = _frame(OffsetFetchRequest(groups=[group]), 9)
+    reply, node = FakeReply(), measured.world[1]
+    reply.hung_up = True
+    asked = 0
+    ask = node.broker.consumer_groups.ask
+
+    def counted(*args: Any) -> None:
+        nonlocal asked
+        asked += 1
+        ask(*args)
+
+    node.broker.consumer_groups.ask = counted  # type: ignore[method-assign]
+    try:
+        node.api.handle_frame(memoryview(frame), True, CLIENT_HOST, reply)
+        measured.world.cluster.advance(100, step_ms=1)
+    finally:
+        node.broker.consumer_groups.ask = ask  # type: ignore[method-assign]
+    assert asked == 1
+    assert node.broker.portions.bytes == 0

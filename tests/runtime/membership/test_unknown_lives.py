@@ -77,3 +77,22 @@ def test_a_log_without_a_life_that_took_part_is_a_copy_however_long_it_is() -> N
         asked.hear(node, life(60, 50, EARLY, settled=True))
     assert judged(asked, life(61, 50, EARLY + 100)) is Judgement.FORGETFUL
     assert judged(asked, life(62, 60, EARLY + 100)) is Judgement.KNOWN, "that one was put aside"
+
+
+def test_a_life_before_one_that_took_part_is_a_copys() -> None:
+    """The clock is behind; what took part has not been registered yet."""
+    story = Story()
+    story.register(50)
+    asked, node = story.asked(), NodeId(2)
+    for _ in range(2):
+        asked.hear(node, life(70, 50, LATE, settled=True))
+    assert judged(asked, life(60, 50, LATE)) is Judgement.FORGETFUL
+
+
+def test_who_registers_before_it_hears_that_it_has_forgotten_is_told_again() -> None:
+    story = Story()
+    story.register(50)
+    asked = story.asked()
+    assert judged(asked, life(60, 40)) is Judgement.FORGETFUL
+    story.register(60)
+    assert judged(asked, life(60, 40)) is Judgement.FORGETFUL
