@@ -104,7 +104,7 @@ bench-placements: .venv/product.stamp
 bench-long-kept: .venv/product.stamp
 	$(RUN) -m benchmarks.studies.long_kept --rounds 3 $(ARGS)
 
-# How soon a node with much data serves again, and how it catches up (docs/operations.md).
+# How soon a node with much data serves again, and how it catches up (docs/benchmarks.md).
 bench-catchup: .venv/product.stamp
 	$(RUN) -m benchmarks.suites.catchup $(ARGS)
 

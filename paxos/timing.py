@@ -57,7 +57,7 @@ class Strategy(Enum):
 
 @attrs.frozen(kw_only=True)
 class Timing:
-    """All in nanoseconds. Defaults suit one data centre (docs/operations.md, "Settings")."""
+    """All in nanoseconds. Defaults suit one data centre (docs/reference.md, "Settings")."""
 
     lease_ns: int = 3_000 * MS
     renew_every_ns: int = 1_000 * MS

@@ -44,7 +44,7 @@ DOCUMENT: Final = re.compile(r"\bdocs/[\w./-]+\.(?:md|svg)\b")
 TEST: Final = re.compile(r"\bdef (test_\w+)\(")
 NAMED_TEST: Final = re.compile(r"\btest_\w+")
 LINK: Final = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)|(?:src|srcset)=\"([^\"]+)\"")
-CODE_BLOCK: Final = re.compile(r"^```(?:sh|bash|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+CODE_BLOCK: Final = re.compile(r"^ *```(?:sh|bash|console)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 INLINE_CODE: Final = re.compile(r"`([^`\n]+)`")
 
 
@@ -213,15 +213,17 @@ def test_targets_run_what_exists() -> None:
 
 
 def commands_in(document: str) -> list[list[str]]:
-    """Command lines in fenced shell blocks and in `code`, without prompts and comments."""
+    """Command lines in fenced shell blocks and in `code`, up to a comment or a redirection."""
     text = text_of(document)
-    lines = [line for block in CODE_BLOCK.findall(text) for line in block.splitlines()]
+    blocks = [block.replace("\\\n", " ") for block in CODE_BLOCK.findall(text)]
+    lines = [line for block in blocks for line in block.splitlines()]
     lines += INLINE_CODE.findall(CODE_BLOCK.sub("", text))
     found = []
     for line in lines:
         plain = line.strip().removeprefix("$ ").removeprefix(".venv/bin/")
         if plain.startswith(("make ", "evenkeel ")):
-            found.append(shlex.split(plain, comments=True))
+            words = shlex.split(plain, comments=True)
+            found.append(list(itertools.takewhile(lambda word: word not in {">", "|"}, words)))
     return found
 
 
@@ -332,13 +334,13 @@ def exported_metrics() -> set[str]:
 
 def test_every_metric_is_documented() -> None:
     """And every documented one is exported."""
-    rows = re.findall(r"^\| `(evenkeel_[a-z0-9_]+)", text_of("docs/operations.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `(evenkeel_[a-z0-9_]+)", text_of("docs/reference.md"), re.MULTILINE)
     documented = {name.removesuffix("_total") for name in rows}
     assert documented == exported_metrics()
 
 
 def configuration_rows() -> list[str]:
-    """The table of docs/operations.md, from the fields themselves."""
+    """The table of docs/reference.md, from the fields themselves."""
     rows = []
     for section, section_class in config.SECTIONS.items():
         for field in attrs.fields(section_class):
@@ -349,7 +351,7 @@ def configuration_rows() -> list[str]:
 
 def test_the_configuration_table_is_that_of_the_code() -> None:
     """Printed by `python tests/test_source.py`."""
-    rows = re.findall(r"^\| `[a-z]+\.[a-z_]+` \|.*$", text_of("docs/operations.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `[a-z]+\.[a-z_]+` \|.*$", text_of("docs/reference.md"), re.MULTILINE)
     assert rows == configuration_rows()
 
 
@@ -401,4 +403,4 @@ def test_no_path_of_this_machine_and_no_registry() -> None:
 
 
 if __name__ == "__main__":
-    print("\n".join(configuration_rows()))  # noqa: T201 (for docs/operations.md)
+    print("\n".join(configuration_rows()))  # noqa: T201 (for docs/reference.md)

@@ -1,4 +1,4 @@
-"""The balancer as JSON, for GET /balancer and POST /admin/plan (docs/operations.md)."""
+"""The balancer as JSON, for GET /balancer and POST /admin/plan (docs/reference.md)."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A node's status as JSON: the answer to GET /status (docs/operations.md)."""
+"""A node's status as JSON: the answer to GET /status (docs/reference.md)."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""The command lines in docs/spark.md are ones that the jobs accept."""
+"""The command lines in the documents are ones that the jobs accept."""
 
 import re
 import shlex
@@ -12,7 +12,8 @@ from pipeline.__main__ import JOBS
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^ *```(?:sh|bash)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`([^`\n]+)`")
-START = re.compile(r"(?:python -m pipeline|spark-submit .*?pipeline/__main__\.py) +([a-z-]+)(.*)")
+RUN = r"(?:python -m pipeline|evenkeel spark|spark-submit .*?pipeline/__main__\.py)"
+START = re.compile(RUN + r" +([a-z-]+)(.*)")
 
 
 def commands() -> list[tuple[str, list[str]]]:

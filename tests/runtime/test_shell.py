@@ -27,7 +27,7 @@ from tests.runtime.one_node import LEASE_MS, one_node, run_until
 from wire.records.batch import Record
 from wire.records.batch_writer import build_batch
 
-OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference.md"
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def scrape(node: Node) -> dict[str, dict[tuple[str, ...], float]]:
 def test_every_documented_metric_is_there(node: Node) -> None:
     """Also those without samples yet, by the name of their family."""
     ready(node)
-    rows = re.findall(r"^\| `(evenkeel_[a-z0-9_]+)", OPERATIONS.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `(evenkeel_[a-z0-9_]+)", REFERENCE.read_text(), re.MULTILINE)
     assert len(rows) > 40
     text = generate_latest(node.metrics_registry).decode()
     families = {family.name for family in text_string_to_metric_families(text)}
