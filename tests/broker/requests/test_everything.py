@@ -9,7 +9,7 @@ import pytest
 from broker.requests.steps import Steps
 from tests.broker.fakes import FakeReply
 from tests.broker.hostile_list import Dear, _frame
-from tests.broker.requests.test_stretches import TRIES, Measured, slowness
+from tests.broker.requests.test_stretches import Measured, holds_nobody_up
 from tests.broker.requests.test_stretches import (
     _collects_as_a_node as _collects_as_a_node,  # a fixture
 )
@@ -84,13 +84,7 @@ def test_the_dear_ones_are_among_them() -> None:
 
 @pytest.mark.parametrize("dear", ALL, ids=[dear.name.replace(" ", "-") for dear in ALL])
 def test_nobody_waits_for_who_asks_for_everything(measured: Measured, dear: Dear) -> None:
-    longest = measured.longest_ms(dear)
-    for _ in range(TRIES):
-        allowed = STRETCH_MS_MAX * slowness()
-        if longest <= allowed:
-            break
-        longest = min(longest, measured.longest_ms(dear))
-    assert longest <= allowed
+    holds_nobody_up(measured, dear, STRETCH_MS_MAX)
 
 
 @pytest.mark.parametrize("fails", [False, True])

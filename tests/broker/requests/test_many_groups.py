@@ -11,7 +11,7 @@ from coordinator.model import ConsumerGroupId, MemberId, PartitionOffset, TopicO
 from coordinator.replicated.commands import CommitOffsets, encode
 from tests.broker.fakes import FakeReply
 from tests.broker.hostile_list import Dear, _frame
-from tests.broker.requests.test_stretches import TRIES, Measured, slowness
+from tests.broker.requests.test_stretches import Measured, holds_nobody_up
 from tests.broker.requests.test_stretches import (
     _collects_as_a_node as _collects_as_a_node,  # a fixture
 )
@@ -62,16 +62,6 @@ def measured() -> Measured:
     return made
 
 
-def holds_nobody_up(measured: Measured, dear: Dear) -> None:
-    longest = measured.longest_ms(dear)
-    for _ in range(TRIES):
-        allowed = STRETCH_MS_MAX * slowness()
-        if longest <= allowed:
-            break
-        longest = min(longest, measured.longest_ms(dear))
-    assert longest <= allowed
-
-
 def answer_to(measured: Measured, dear: Dear) -> ListGroupsResponse | OffsetFetchResponse:
     reply, node = FakeReply(), measured.world[1]
     node.api.handle_frame(memoryview(dear.frame), True, CLIENT_HOST, reply)
@@ -94,7 +84,7 @@ def test_ten_thousand_groups_are_listed(measured: Measured, version: int) -> Non
     assert isinstance(response, ListGroupsResponse)
     names = {one.group_id for one in response.groups}
     assert len(names) == len(response.groups) == GROUPS + LARGE
-    holds_nobody_up(measured, dear)
+    holds_nobody_up(measured, dear, STRETCH_MS_MAX)
 
 
 @pytest.mark.parametrize("version", [7, 9])
@@ -117,7 +107,7 @@ def test_all_offsets_of_large_groups_are_fetched(measured: Measured, version: in
             (at, 7) for at in range(PARTITIONS)
         ]
     assert measured.world[1].broker.portions.bytes == 0, "nothing is held for it any more"
-    holds_nobody_up(measured, dear)
+    holds_nobody_up(measured, dear, STRETCH_MS_MAX)
 
 
 def test_all_offsets_of_too_many_groups_are_refused(

@@ -149,3 +149,14 @@ def test_no_request_holds_the_loop(api: str) -> None:
             measured, tries = Measured(), tries + 1
             longest = min(longest, measured.longest_ms(dear))
         assert longest <= max(allowed, STRETCH_MS_MAX * slowness()), dear.name
+
+
+def holds_nobody_up(measured: Measured, dear: Dear, stretch_ms_max: float) -> None:
+    """Of several tries one must stay below the bound: other work on the machine only adds to it."""
+    longest = measured.longest_ms(dear)
+    for _ in range(TRIES):
+        allowed = stretch_ms_max * slowness()
+        if longest <= allowed:
+            break
+        longest = min(longest, measured.longest_ms(dear))
+    assert longest <= allowed
