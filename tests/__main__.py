@@ -1,9 +1,10 @@
 """`python -m tests`: all tests, as `make test` runs them: in two rows side by side.
 
-Tests with real node processes mostly wait: they are one row. The other row begins with tests that
-need no processes; they compute, in two processes with lower priority, so they use what the first
-row leaves of the cores. Those with Spark come after them. The output of the second row is shown
-when both are done. Arguments go to pytest each time; the exit code is 0 if all tests passed.
+Tests with real node processes mostly wait: they are one row. The other row has the tests that need
+no processes; they compute, in two processes with lower priority, so they use what the first row
+leaves of the cores. Those with Spark begin as soon as one row is done. What does not run in the
+first row is shown when all are done. Arguments go to pytest each time; the exit code is 0 if all
+tests passed.
 """
 
 import os
@@ -21,6 +22,7 @@ POLITENESS: Final = 8
 of one."""
 SIDE_BY_SIDE: Final = ("-n", "2")
 """Arguments of pytest-xdist."""
+LOOK_S: Final = 0.5
 NOTHING_COLLECTED: Final = 5
 """pytest's exit code when the arguments choose tests of only one row."""
 
@@ -38,21 +40,23 @@ def begin(
 
 def main(arguments: list[str]) -> int:
     began = time.monotonic()
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+") as computed, tempfile.TemporaryFile("w+") as spark:
         running = [
             begin(REAL, arguments),
-            begin(COMPUTING, [*SIDE_BY_SIDE, *arguments], said, POLITENESS),
+            begin(COMPUTING, [*SIDE_BY_SIDE, *arguments], computed, POLITENESS),
         ]
         try:
-            codes = [running[1].wait()]
-            running.append(begin(SPARK, arguments, said))
-            codes += [running[2].wait(), running[0].wait()]
+            while all(row.poll() is None for row in running):
+                time.sleep(LOOK_S)
+            running.append(begin(SPARK, arguments, spark))
+            codes = [process.wait() for process in running]
         finally:
             for process in running:
                 process.kill()
                 process.wait()
-        said.seek(0)
-        print(f"\n=== and at the same time, what needs no processes, and Spark:\n\n{said.read()}")
+        for what, said in (("what needs no processes", computed), ("Spark", spark)):
+            said.seek(0)
+            print(f"\n=== and at the same time, {what}:\n\n{said.read()}")
     bad = [code for code in codes if code not in (0, NOTHING_COLLECTED)]
     failed = bool(bad) or codes.count(NOTHING_COLLECTED) == len(codes)
     print(f"tests {'did not pass' if failed else 'passed'}, {time.monotonic() - began:.0f} s")

@@ -22,6 +22,22 @@ def was_taught(replica: Live, now: Now) -> None:
     replica.learn_at = now.boot_ns
 
 
+def had_nothing(replica: Live, now: Now, node: NodeId) -> None:
+    """If we asked this node, its answer had no entries for us: ask another one, unless all have
+    said so. Then entries are under way, and we wait as for an answer."""
+    if replica.questions.answered(replica.group, node):
+        replica.peer(node).had_nothing_after = replica.learner.applied
+        if who_may_have_more(replica):
+            replica.learn_at = now.boot_ns
+
+
+def who_may_have_more(replica: Live) -> list[NodeId]:
+    """Those who have not answered that they have no entries after our applied prefix."""
+    applied = replica.learner.applied
+    others = replica.others_to_ask()
+    return [node for node in others if replica.peer(node).had_nothing_after != applied]
+
+
 def ask_what_they_remember(replica: Live, now: Now, step: Step) -> None:
     """Ask each peer whose answer we still need, unless one is outstanding."""
     patience_ns = replica.timing.learn_timeout_ns

@@ -2,6 +2,7 @@
 
 from paxos.changes import witness
 from paxos.ids import SLOT_ZERO, NodeId, Now, Slot
+from paxos.liveness import asking
 from paxos.liveness.live import Live
 from paxos.messages import Progress
 from paxos.quorum import is_quorum
@@ -14,7 +15,7 @@ def came(replica: Live, now: Now, sender: NodeId, message: Progress) -> None:
     peer = replica.peer(sender)
     peer.progress_boot_ns, peer.questioned_boot_ns = now.boot_ns, None
     if message.applied <= replica.learner.applied:
-        replica.questions.answered(replica.group, sender)  # it has no entries for us
+        asking.had_nothing(replica, now, sender)
 
 
 def note(replica: Live, now: Now, sender: NodeId, applied: Slot, chosen: Slot = SLOT_ZERO) -> None:

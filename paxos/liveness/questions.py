@@ -45,11 +45,13 @@ class Questions:
         self._open[group] = (node, until_ns)
         return True
 
-    def answered(self, group: GroupId, node: NodeId) -> None:
-        """The question is over, if this is the node that was asked."""
+    def answered(self, group: GroupId, node: NodeId) -> bool:
+        """The question is over, if this is the node that was asked; returns whether it is."""
         asked = self._open.get(group)
-        if asked is not None and asked[0] == node:
-            del self._open[group]
+        if asked is None or asked[0] != node:
+            return False
+        del self._open[group]
+        return True
 
     def forget(self, group: GroupId) -> None:
         self._open.pop(group, None)

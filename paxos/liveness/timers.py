@@ -111,10 +111,10 @@ def _gap_needs_values(replica: Live, now: Now) -> bool:
 
 def _learn_from_somebody(replica: Live, now: Now, step: Step) -> None:
     """Ask a node that is ahead of us, as far as we know, else any: its answer says who is."""
-    applied = replica.learner.applied
     others = replica.others_to_ask()
-    ahead = [n for n in others if replica.peer(n).applied > applied and replica.is_heard(n, now)]
-    candidates = ahead or others
+    known = [node for node in others if replica.peer(node).applied > replica.learner.applied]
+    ahead = [node for node in known if replica.is_heard(node, now)]
+    candidates = ahead or asking.who_may_have_more(replica) or others
     if candidates:
         node = candidates[replica.election.dice.randrange(len(candidates))]
         asking.ask_to_learn(replica, now, node, step)

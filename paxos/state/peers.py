@@ -17,6 +17,8 @@ class Peer:
     """The highest slot that it claims to be chosen, if that is beyond what it has applied."""
     asked: bool = False
     """Whether we ever asked it for entries."""
+    had_nothing_after: Slot | None = None
+    """Our applied prefix when it answered that it has no entries after that."""
     questioned_boot_ns: int | None = None
     """When we asked it what it remembers of us, while the answer is outstanding."""
     ahead: tuple[Slot, int] | None = None

@@ -69,6 +69,7 @@ WRITERS: Final[Mapping[str, tuple[str, ...]]] = {
         "paxos.liveness.progress",
     ),
     "Peer.asked": ("paxos.liveness.asking",),
+    "Peer.had_nothing_after": ("paxos.liveness.asking",),
     # Liveness: these may be wrong without harm.
     "Live.learn_at": ("paxos.liveness.asking",),
     "Live.progress_at": ("paxos.liveness.timers",),

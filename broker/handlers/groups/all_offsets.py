@@ -37,8 +37,17 @@ class AllOffsets:
         self._rows: dict[str, list[model.PartitionOffset]] = {}
 
     def steps(self) -> Iterator[None]:
-        """Yield after each STEP of offsets. Those of topics that do not exist any more are left out
-        by the coordinator."""
+        """Yield after each STEP of offsets."""
+        try:
+            yield from self._walk()
+        except Exception:
+            self._error = model.ErrorCode.COORDINATOR_NOT_AVAILABLE
+            raise
+        finally:
+            self._done()  # what is held goes once the slices under way are answered
+
+    def _walk(self) -> Iterator[None]:
+        """Offsets of topics that do not exist any more are left out by the coordinator."""
         slice_of: list[model.TopicPartitions] = []
         size = 0
         for topic in sorted(self._stored.offsets):
@@ -54,19 +63,22 @@ class AllOffsets:
                     if self._reply.has_hung_up():
                         self._error = model.ErrorCode.COORDINATOR_NOT_AVAILABLE  # for nobody
         self._ask(slice_of)
-        self._done()
 
     def _ask(self, slice_of: list[model.TopicPartitions]) -> None:
         if self._error:
             return
-        self._under_way += 1
         asked = model.OffsetFetch(
             group=self._asked.group,
             topics=tuple(slice_of),
             member_id=self._asked.member_id,
             epoch=self._asked.epoch,
         )
-        self._broker.consumer_groups.ask(self._paxos_group, asked, self._on_answer)
+        self._under_way += 1
+        try:
+            self._broker.consumer_groups.ask(self._paxos_group, asked, self._on_answer)
+        except Exception:
+            self._under_way -= 1  # no answer will come
+            raise
 
     def _on_answer(self, answer: model.Response) -> None:
         assert isinstance(answer, model.OffsetFetchResponse)

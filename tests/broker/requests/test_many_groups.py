@@ -146,3 +146,29 @@ def test_nobody_goes_on_for_who_has_hung_up(measured: Measured) -> None:
         node.broker.consumer_groups.ask = ask  # type: ignore[method-assign]
     assert asked == 1
     assert node.broker.portions.bytes == 0
+
+
+def test_a_slice_that_fails_leaves_nothing_held(
+    measured: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug while the third slice is asked for: the connection ends, what the others gave goes."""
+    group = OffsetFetchRequestGroup("large-0")
+    group.topics = None
+    frame = _frame(OffsetFetchRequest(groups=[group]), 9)
+    reply, node = FakeReply(), measured.world[1]
+    ask, asked = node.broker.consumer_groups.ask, 0
+
+    def fails(*args: Any) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            raise RuntimeError("a bug")
+        ask(*args)
+
+    monkeypatch.setattr(node.broker.consumer_groups, "ask", fails)
+    monkeypatch.setattr(node.broker, "on_bug", lambda what, error: None)
+    node.api.handle_frame(memoryview(frame), True, CLIENT_HOST, reply)
+    measured.world.cluster.advance(100, step_ms=1)
+    assert asked == 3
+    assert reply.closed
+    assert node.broker.portions.bytes == 0

@@ -1,12 +1,14 @@
 """A returning node asks for small things first, and never again before it has an answer."""
 
+from typing import Final
+
 from paxos.entry import NOOP
 from paxos.ids import BALLOT_ZERO, MS, GroupId, Incarnation, NodeId, Slot
 from paxos.liveness.questions import LEARNING_MAX, LOST_INTEREST_NS, Questions
 from paxos.messages import ASK_PROGRESS, Learn, Learned, Progress, Trimmed
 from paxos.step import Send, Step
 from paxos.timing import SERVE_SLOTS_MAX
-from tests.paxos.core import GROUP, LIFE, Member, member, messages
+from tests.paxos.core import GROUP, LIFE, Member, accept, member, messages
 
 A, B = NodeId(1), NodeId(2)
 
@@ -106,6 +108,34 @@ def test_who_has_nothing_for_us_has_answered() -> None:
         (node,) = [node for node in (A, B) if one.replica.peer(node).asked]
         one.give(node, nothing)
         assert one.multi.questions.under_way == 0
+
+
+CHOSEN_BUT_NOT_APPLIED: Final = Progress(GROUP, Slot(0), Slot(1), BALLOT_ZERO, LIFE)
+
+
+def test_who_has_nothing_is_not_waited_for_while_another_may_have_it() -> None:
+    """A member that had missed an entry asked one that had missed it, too, and waited for half a
+    second: at leases of 0.8 s it knew no master (world 100)."""
+    one = member(nodes=5)
+    one.give(1, accept(1, 1, 2, NOOP, counted=1))
+    told: list[NodeId] = []
+    for _ in range(4):
+        ((node, _),) = asked(one.tick())
+        told.append(node)
+        one.give(node, CHOSEN_BUT_NOT_APPLIED)
+    assert sorted(told) == [NodeId(number) for number in range(1, 5)]
+
+
+def test_if_nobody_has_anything_one_question_is_asked_in_each_time_out() -> None:
+    one = member()
+    one.give(1, accept(1, 1, 2, NOOP, counted=1))
+    ticks, asked_of = 100, 0
+    for _ in range(ticks):
+        for node, _ in asked(one.tick()):
+            asked_of += 1
+            one.give(node, CHOSEN_BUT_NOT_APPLIED)
+    time_outs = ticks * 20 * MS // one.replica.timing.learn_timeout_ns
+    assert time_outs <= asked_of <= time_outs + 2
 
 
 def test_a_node_has_so_many_questions_under_way_and_the_others_wait_their_turn() -> None:
