@@ -162,6 +162,7 @@ async def test_three_nodes_become_five_and_three_again_under_load(tmp_path: Path
         await judge(cluster, producer, seen=seen)
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_a_cluster_that_began_with_one_node_knows_the_others_again(tmp_path: Path) -> None:
     """The first node's configuration names no other node. It confirms to an added node that was
     killed that the disk is its own; without that the added node would wait for ever."""

@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks.machines.network import Namespace, Network, network
 from tests.benchmarks.machines.machines_here import skip_without_machines
+from tests.doses import FULL
 from tests.install.conftest import ROOT, Installed
 
 pytestmark = pytest.mark.cluster
@@ -110,7 +111,7 @@ def by_the_example(all_three: Machines) -> list[Path]:
     return files
 
 
-@pytest.mark.parametrize("written", [by_init, by_the_example])
+@pytest.mark.parametrize("written", [by_init, by_the_example] if FULL else [by_init])
 def test_a_cluster_forms_and_serves_a_client_elsewhere(
     written: Callable[[Machines], list[Path]], installed: Installed, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ import trio
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, admin
 
 from tests.cluster.scenery import FULL, PARTITIONS, STEP_S, TOPIC, in_thread, load, three_nodes
+from tests.doses import ONLY_IN_FULL
 
 pytestmark = pytest.mark.cluster
 
@@ -90,7 +91,8 @@ def all_read(read: Counter[Place], count: int) -> None:
         time.sleep(0.2)
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"] if FULL else ["range"])
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 async def test_members_change_one_by_one_both_ways(tmp_path: Path, strategy: str) -> None:
     read: Counter[Place] = Counter()
     gone: list[Member] = []

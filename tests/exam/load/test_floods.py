@@ -42,7 +42,7 @@ from wire.messages import configs, fetch, membership, metadata, offsets, produce
 pytestmark = pytest.mark.cluster
 
 MEMORY: Final = 256 * MIB
-TIMES: Final = 10 if FULL else 4
+TIMES: Final = 10 if FULL else 2
 """Expensive requests of each kind from each of four clients: they take longer than the quiet
 client."""
 BIG: Final = "limits.frame_bytes_max=16777216"
