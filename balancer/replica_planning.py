@@ -141,13 +141,14 @@ def problem(view: ReplicaView) -> ReplicaProblem:
         for node in cluster.founders
         if node not in registry.nodes and node not in registry.removed
     ]
-    staying = sum(host.state is not HostState.LEAVING for host in hosts)
+    staying = [host for host in hosts if host.state is not HostState.LEAVING]
+    zones = len({host.zone for host in staying})
     groups = tuple(
         Kept(
             group,
             registry.replica_set(group),
             registry.members(group),
-            size_wanted(group, cluster.replicas, staying),
+            size_wanted(group, cluster.replicas, len(staying), zones),
             view.bytes.get(group, 0),
             group in registry.sets_by_hand,
         )

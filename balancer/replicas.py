@@ -3,8 +3,12 @@
 Pure and deterministic, like the planner of masters beside it, which places a group's master on one
 of its members. A plan is exact (`assignment.py`): leaving nodes are emptied first, then dead ones
 that can be replaced; then each zone gets its part of every group where possible; then nodes get
-replicas in proportion to their capacities; and among all such sets the plan has those that copy the
-fewest bytes. If groups have very different sizes, groups of two nodes change places until no node
+replicas in proportion to their capacities, and zones what their nodes should have together; and
+among all such sets the plan has those that copy the fewest bytes.
+
+A zone is a machine with several nodes, or a rack. With at least as many zones as replicas no zone
+has two replicas of a group, so the loss of one costs every group at most one; with fewer, replicas
+must share, and `balancer.machines` says what the loss of each zone would stop. If groups have very different sizes, groups of two nodes change places until no node
 has more bytes than its share plus the tolerance.
 
 Masters can then always be placed evenly: with `r` members each and replicas even by count, every
@@ -16,7 +20,7 @@ back.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -27,9 +31,11 @@ from balancer.planner.byte_spread import spread_bytes
 from balancer.planner.problem import CAPACITY_NORMAL
 from balancer.planner.proof import Proof
 from balancer.registry.records import REPLICAS_MAX
-from paxos.ids import GroupId, NodeId
+from paxos.ids import REGISTRY_GROUP, GroupId, NodeId
 
 BYTES_TOLERANCE_PERCENT: Final = 30
+ZONES_APART_MIN: Final = 3
+"""With fewer, one member of the registry's group in each zone could not spare any."""
 
 
 class HostState(StrEnum):
@@ -205,8 +211,17 @@ class _Frame:
                 fixed={node: load[node] for node in hosts},
                 zone={node: host.zone for node, host in hosts.items()},
                 zone_most=zone_most,
+                zone_share=_zone_shares(hosts.values()),
             ),
         )
+
+
+def _zone_shares(hosts: Collection[Host]) -> dict[str, int]:
+    """What the nodes of each zone should have together; at least 1 where none is to stay."""
+    shares = dict.fromkeys(sorted({host.zone for host in hosts}), 0)
+    for host in hosts:
+        shares[host.zone] += max(1, host.capacity) if host.state in _STAYING else 0
+    return {zone: max(1, share) for zone, share in shares.items()}
 
 
 _STAYING: Final = (HostState.FIT, HostState.AWAY)
@@ -268,6 +283,13 @@ def _excess(framed: _Frame, group: GroupId, members: tuple[NodeId, ...]) -> int:
     return sum(max(0, count - most) for count in zones.values())
 
 
-def size_wanted(group: GroupId, replicas: int, nodes: int) -> int:
-    """How many nodes should have a group: the registry's is on all of them, up to a limit."""
-    return min(REPLICAS_MAX, nodes) if group == 0 else replicas
+def size_wanted(group: GroupId, replicas: int, nodes: int, zones: int = 1) -> int:
+    """How many nodes should have a group.
+
+    The registry's is on all of them, up to a limit. If there are zones enough, it is on one node of
+    each, as every other group: all its nodes in one zone are lost together.
+    """
+    if group != REGISTRY_GROUP:
+        return replicas
+    apart = zones >= max(replicas, ZONES_APART_MIN)
+    return min(REPLICAS_MAX, zones if apart else nodes)

@@ -6,7 +6,9 @@ in thousandths of an average group, capacities in percent of a normal node.
 
 from collections.abc import Mapping
 from enum import IntEnum, StrEnum
-from typing import Final
+from functools import cached_property
+from math import lcm
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -72,7 +74,8 @@ class Objectives:
 
     evenness: Evenness = Evenness.COUNT
     spread_zones: bool = False
-    """Zones get equal shares first; nodes share within their zone."""
+    """Zones get equal shares first; nodes share within their zone. Else nodes come first, and zones
+    are as even as that allows, in proportion to their nodes."""
     preferred_zones: tuple[str, ...] = ()
     """Masters stay in these zones while any of their nodes is usable."""
     tolerance_percent: int = TOLERANCE_PERCENT
@@ -91,6 +94,13 @@ class Problem:
     paused: frozenset[GroupId] = frozenset()
     """They stay wherever they are."""
     objectives: Objectives = Objectives()
+
+
+class Scales(NamedTuple):
+    """What count² counts on a node and in a zone, as whole numbers."""
+
+    node: Mapping[NodeId, int]
+    zone: Mapping[str, int]
 
 
 @attrs.frozen(kw_only=True)
@@ -117,14 +127,38 @@ class Frame:
         """The nodes a free group may be placed on, ascending."""
         return self.choices.get(group, self.allowed)
 
-    @property
-    def zones(self) -> dict[str, list[NodeId]]:
-        """Allowed nodes by zone; one zone for all where zones do not matter."""
+    @cached_property
+    def by_zone(self) -> dict[str, list[NodeId]]:
+        """Allowed nodes by zone."""
         by_zone: dict[str, list[NodeId]] = {}
         for node, offer in self.allowed.items():
-            zone = offer.zone if self.problem.objectives.spread_zones else ""
-            by_zone.setdefault(zone, []).append(node)
+            by_zone.setdefault(offer.zone, []).append(node)
         return dict(sorted(by_zone.items()))
+
+    @property
+    def zones(self) -> dict[str, list[NodeId]]:
+        """The same where zones come first; else one zone for all."""
+        return self.by_zone if self.problem.objectives.spread_zones else {"": [*self.allowed]}
+
+    @cached_property
+    def zone_shares(self) -> dict[str, int]:
+        """What each zone should have, up to a common factor: what its nodes have together, or the
+        same for all if zones come first."""
+        if self.problem.objectives.spread_zones:
+            return dict.fromkeys(self.by_zone, 1)
+        capacity = {node: offer.capacity for node, offer in self.allowed.items()}
+        return {
+            zone: sum(capacity[node] for node in members) for zone, members in self.by_zone.items()
+        }
+
+    @cached_property
+    def scales(self) -> "Scales":
+        capacities, shares = [one.capacity for one in self.allowed.values()], self.zone_shares
+        by_node, by_zone = lcm(*capacities), lcm(*shares.values())
+        return Scales(
+            {node: by_node // offer.capacity for node, offer in self.allowed.items()},
+            {zone: by_zone // share for zone, share in shares.items()},
+        )
 
     def home(self, group: GroupId) -> NodeId | None:
         """The allowed node a free group could stay on."""
