@@ -142,13 +142,14 @@ def problem(view: ReplicaView) -> ReplicaProblem:
         if node not in registry.nodes and node not in registry.removed
     ]
     staying = [host for host in hosts if host.state is not HostState.LEAVING]
-    zones = len({host.zone for host in staying})
+    zones = {host.zone for host in staying}
+    lost = zones - {host.zone for host in staying if host.state is not HostState.DEAD}
     groups = tuple(
         Kept(
             group,
             registry.replica_set(group),
             registry.members(group),
-            size_wanted(group, cluster.replicas, len(staying), zones),
+            size_wanted(group, cluster.replicas, len(staying), len(zones), len(lost)),
             view.bytes.get(group, 0),
             group in registry.sets_by_hand,
         )

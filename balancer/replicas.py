@@ -8,8 +8,10 @@ among all such sets the plan has those that copy the fewest bytes.
 
 A zone is a machine with several nodes, or a rack. With at least as many zones as replicas no zone
 has two replicas of a group, so the loss of one costs every group at most one; with fewer, replicas
-must share, and `balancer.machines` says what the loss of each zone would stop. If groups have very different sizes, groups of two nodes change places until no node
-has more bytes than its share plus the tolerance.
+must share, and `balancer.machines` says what the loss of each zone would stop.
+
+If groups have very different sizes, groups of two nodes change places until no node has more bytes
+than its share plus the tolerance.
 
 Masters can then always be placed evenly: with `r` members each and replicas even by count, every
 node can be master of one `r`-th of its groups, rounded up or down.
@@ -283,13 +285,18 @@ def _excess(framed: _Frame, group: GroupId, members: tuple[NodeId, ...]) -> int:
     return sum(max(0, count - most) for count in zones.values())
 
 
-def size_wanted(group: GroupId, replicas: int, nodes: int, zones: int = 1) -> int:
-    """How many nodes should have a group.
+def size_wanted(
+    group: GroupId, replicas: int, nodes: int, zones: int = 1, zones_lost: int = 0
+) -> int:
+    """How many nodes should have a group. `zones_lost`: those of `zones` with dead nodes only.
 
     The registry's is on all of them, up to a limit. If there are zones enough, it is on one node of
-    each, as every other group: all its nodes in one zone are lost together.
+    each, as every other group, since all nodes of a zone may be lost together; and on an odd number
+    of them, since one more would only make its majority larger.
     """
     if group != REGISTRY_GROUP:
         return replicas
-    apart = zones >= max(replicas, ZONES_APART_MIN)
-    return min(REPLICAS_MAX, zones if apart else nodes)
+    if zones < max(replicas, ZONES_APART_MIN):
+        return min(REPLICAS_MAX, nodes)
+    left = zones - zones_lost
+    return min(REPLICAS_MAX, max(replicas, left - 1 + left % 2))

@@ -3,10 +3,11 @@ nodes.
 
 A minimum cost flow. The costs, most important first: penalties of places; nodes of a group in one
 zone above what the zone may have; unevenness of nodes, the sum of count² / capacity, and then of
-zones, the sum of count² / share (zones before nodes with `zones_first`); the prices of places. All of it is convex, so an assignment is optimal
-as soon as no *negative cycle* is left: a chain of nodes where each passes one group on to the next,
-from one that has too much to one that has too little, or in a cycle. There are few nodes, so the
-search runs over nodes alone: the cheapest group makes the step from one to another.
+zones, the sum of count² / share (zones before nodes with `zones_first`); the prices of places. All
+of it is convex, so an assignment is optimal as soon as no *negative cycle* is left: a chain of
+nodes where each passes one group on to the next, from one that has too much to one that has too
+little, or in a cycle. There are few nodes, so the search runs over nodes alone: the cheapest group
+makes the step from one to another.
 
 This is exact with zones, too: a flow decomposes into cycles that pass a zone of a group once, and
 those cost the sum of their steps. A cycle that was found may be of another kind and cost more than

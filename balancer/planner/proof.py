@@ -4,9 +4,10 @@ The certificate holds what the claim rests on; `objections` checks it from the p
 without the planner. Four kinds of proof, and an honest fifth:
 
 - EXCHANGE, by count: evenness is a convex function of the counts, zone totals included (laminar
-  convex, whichever comes first), and the number of groups that may stay is a concave one. For such a pair a local optimum
-  is a global one (M-convexity, Murota 2003): it is enough that no transfer of one place between two
-  nodes makes the plan more even, and none that leaves it as even saves a move.
+  convex, whichever comes first), and the number of groups that may stay is a concave one. For such
+  a pair a local optimum is a global one (M-convexity, Murota 2003): it is enough that no transfer
+  of one place between two nodes makes the plan more even, and none that leaves it as even saves a
+  move.
 - PRICES, by count where groups may not be everywhere: prices of nodes that no step undercuts, and
   so no chain of steps makes the plan more even, or as even with a move less (`assignment.py`).
 - BOUND: whatever is planned, a node above its ceiling must give away so many groups (its heaviest
@@ -82,9 +83,7 @@ def count_cost(frame: Frame, counts: Mapping[NodeId, int]) -> tuple[int, int]:
 
 
 def _zone_totals(frame: Frame, counts: Mapping[NodeId, int]) -> dict[str, int]:
-    return {
-        zone: sum(counts[node] for node in members) for zone, members in frame.by_zone.items()
-    }
+    return {zone: sum(counts[node] for node in members) for zone, members in frame.by_zone.items()}
 
 
 def _ordered(frame: Frame, nodes: int, zones: int) -> tuple[int, int]:
