@@ -4,6 +4,7 @@ All numbers are integers, so that every node computes the same plan from the sam
 in thousandths of an average group, capacities in percent of a normal node.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from enum import IntEnum, StrEnum
 from functools import cached_property
@@ -113,6 +114,9 @@ class Frame:
     usable: Mapping[NodeId, NodeOffer]
     allowed: Mapping[NodeId, NodeOffer]
     """Nodes that free groups may be placed on, ascending: usable, and in a preferred zone."""
+    waiting: Mapping[NodeId, int]
+    """Temporarily unfit nodes in the zones of allowed ones, and how many groups stay on each. They
+    get none, and yet they count for their zones: soon they are fit again."""
     fixed: Mapping[GroupId, NodeId]
     """Pinned to a usable node, or paused on an allowed one."""
     left: frozenset[GroupId]
@@ -146,10 +150,29 @@ class Frame:
         same for all if zones come first."""
         if self.problem.objectives.spread_zones:
             return dict.fromkeys(self.by_zone, 1)
-        capacity = {node: offer.capacity for node, offer in self.allowed.items()}
-        return {
-            zone: sum(capacity[node] for node in members) for zone, members in self.by_zone.items()
-        }
+        shares = dict.fromkeys(self.by_zone, 0)
+        for node in (*self.allowed, *self.waiting):
+            shares[self.zone_of[node]] += self.capacity_of[node]
+        return shares
+
+    @cached_property
+    def zone_of(self) -> dict[NodeId, str]:
+        """Of allowed and waiting nodes."""
+        known = {one.node: one.zone for one in self.problem.nodes}
+        return {node: known[node] for node in (*self.allowed, *self.waiting)}
+
+    @cached_property
+    def capacity_of(self) -> dict[NodeId, int]:
+        """Of allowed and waiting nodes; above 0."""
+        known = {one.node: max(1, one.capacity) for one in self.problem.nodes}
+        return {node: known[node] for node in (*self.allowed, *self.waiting)}
+
+    def zone_totals(self, counts: Mapping[NodeId, int]) -> dict[str, int]:
+        """How many groups each zone has, if its allowed nodes have these."""
+        totals = dict.fromkeys(self.by_zone, 0)
+        for node, count in (*counts.items(), *self.waiting.items()):
+            totals[self.zone_of[node]] += count
+        return totals
 
     @cached_property
     def scales(self) -> "Scales":
@@ -222,11 +245,14 @@ def frame(problem: Problem) -> Frame:
     if others:
         choices |= {group: allowed for group in free if group not in choices}
         allowed = {node: one for node, one in usable.items() if node in allowed or node in others}
+    zones_used = {one.zone for one in allowed.values()}
+    stay = Counter(problem.current.get(group) for group in left)
     return Frame(
         problem=problem,
         needs=needs,
         usable=usable,
         allowed=allowed,
+        waiting={node: stay[node] for node in sorted(waiting) if offers[node].zone in zones_used},
         fixed=fixed,
         left=frozenset(left),
         free=free,

@@ -78,12 +78,8 @@ def count_cost(frame: Frame, counts: Mapping[NodeId, int]) -> tuple[int, int]:
     """Unevenness by count: of nodes, then of zones; the other way round if zones come first."""
     scales = frame.scales
     nodes = sum(count**2 * scales.node[node] for node, count in counts.items())
-    totals = _zone_totals(frame, counts)
+    totals = frame.zone_totals(counts)
     return _ordered(frame, nodes, sum(one**2 * scales.zone[zone] for zone, one in totals.items()))
-
-
-def _zone_totals(frame: Frame, counts: Mapping[NodeId, int]) -> dict[str, int]:
-    return {zone: sum(counts[node] for node in members) for zone, members in frame.by_zone.items()}
 
 
 def _ordered(frame: Frame, nodes: int, zones: int) -> tuple[int, int]:
@@ -195,10 +191,10 @@ class _ExchangeCosts:
     """How `count_cost` changes when one node gives a group to another."""
 
     def __init__(self, frame: Frame, counts: Mapping[NodeId, int]) -> None:
-        self._zone = {node: offer.zone for node, offer in frame.allowed.items()}
+        self._zone = frame.zone_of
         self._zones_first = frame.problem.objectives.spread_zones
         nodes, zones = frame.scales
-        totals = _zone_totals(frame, counts)
+        totals = frame.zone_totals(counts)
         self._less = {node: (1 - 2 * count) * nodes[node] for node, count in counts.items()}
         self._more = {node: (1 + 2 * count) * nodes[node] for node, count in counts.items()}
         self._zone_less = {zone: (1 - 2 * total) * zones[zone] for zone, total in totals.items()}
@@ -230,9 +226,9 @@ def assignment_problem(
         },
         demand=dict.fromkeys(frame.free, 1),
         start=start,
-        capacity={node: offer.capacity for node, offer in frame.allowed.items()},
-        fixed=fixed,
-        zone={node: offer.zone for node, offer in frame.allowed.items()},
+        capacity=frame.capacity_of,
+        fixed={**fixed, **frame.waiting},
+        zone=frame.zone_of,
         zone_share=frame.zone_shares,
         zones_first=frame.problem.objectives.spread_zones,
     )

@@ -44,9 +44,7 @@ class _Sharing:
         self._loads = fixed_loads(frame)
         self.given = dict.fromkeys(frame.allowed, 0)
         zones = frame.by_zone
-        self._totals = {
-            zone: sum(self._loads[node] for node in members) for zone, members in zones.items()
-        }
+        self._totals = frame.zone_totals(self._loads)
         self._in_zone = {zone: [*map(self._rise, members)] for zone, members in zones.items()}
         for members in self._in_zone.values():
             heapify(members)

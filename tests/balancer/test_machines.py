@@ -251,6 +251,33 @@ def test_the_registry_is_on_one_node_of_each_machine(
     assert size_wanted(GroupId(1), replicas, nodes, zones) == replicas
 
 
+def test_a_node_that_is_unfit_for_a_moment_still_counts_for_its_machine() -> None:
+    """Found with real nodes: node 4 had just started, and one of the other node's three masters
+    moved to another machine, and back when node 4 was fit."""
+    zones = numbered([2, 2, 2])
+    current = {GroupId(group): NodeId(1 + group % 6) for group in range(13)}
+    groups = tuple(GroupNeed(group) for group in current)
+    for unfit in ([], [4], [4, 5], [2, 3, 5, 6], [1]):
+        nodes = tuple(
+            NodeOffer(node, zone, unfit=Unfit.RESTARTED if node in unfit else None)
+            for node, zone in zones.items()
+        )
+        for needs in (groups, members_of(groups, zones)):
+            plan = solve(Problem(nodes=nodes, groups=needs, current=current))
+            assert plan.moves == (), unfit
+            assert plan.certificate is not None
+            assert plan.certificate.proven
+
+
+def members_of(groups: tuple[GroupNeed, ...], zones: Zones) -> tuple[GroupNeed, ...]:
+    """The same, each on three nodes only."""
+    return tuple(
+        attrs.evolve(one, members=frozenset(first_members(one.group, zones, 3) if one.group else
+                                            map(NodeId, (1, 2, 3))))
+        for one in groups
+    )  # fmt: skip
+
+
 def test_a_machine_of_normal_capacity_is_its_processes() -> None:
     """Capacities count on top: half a machine has half the masters."""
     zones = numbered([2, 2, 2])
