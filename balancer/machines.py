@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 import attrs
 
-from paxos.ids import GroupId, NodeId
+from paxos.ids import REGISTRY_GROUP, GroupId, NodeId
 from paxos.quorum import quorum_size
 
 
@@ -21,7 +21,7 @@ class MachineReplicas:
     groups: int
     """Groups with at least one replica here."""
     crowded: tuple[GroupId, ...] = ()
-    """Groups with two or more."""
+    """Groups with two or more; the registry's only if it is also below."""
     stopped: tuple[GroupId, ...] = ()
     """Those of them that have no majority without this machine."""
 
@@ -40,12 +40,14 @@ def machines_of(
     }
     found = []
     for machine, mine in sorted(nodes.items()):
-        crowded = tuple(group for group, count in there.items() if count[machine] > 1)
+        several = [group for group, count in there.items() if count[machine] > 1]
         stopped = tuple(
             group
-            for group in crowded
+            for group in several
             if len(members[group]) - there[group][machine] < quorum_size(members[group])
         )
+        # The registry's group has more replicas than there may be machines: its majority counts.
+        crowded = tuple(one for one in several if one != REGISTRY_GROUP or one in stopped)
         groups = sum(count[machine] > 0 for count in there.values())
         found.append(MachineReplicas(machine, tuple(mine), groups, crowded, stopped))
     return tuple(found)

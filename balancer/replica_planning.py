@@ -6,6 +6,7 @@ copies data, so only a limited number of groups change at a time, and the next o
 have their members. Every step plans anew: one by one the changes copy no more than all at once.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
@@ -142,14 +143,13 @@ def problem(view: ReplicaView) -> ReplicaProblem:
         if node not in registry.nodes and node not in registry.removed
     ]
     staying = [host for host in hosts if host.state is not HostState.LEAVING]
-    zones = {host.zone for host in staying}
-    lost = zones - {host.zone for host in staying if host.state is not HostState.DEAD}
+    zones = Counter(host.zone for host in staying).values()
     groups = tuple(
         Kept(
             group,
             registry.replica_set(group),
             registry.members(group),
-            size_wanted(group, cluster.replicas, len(staying), len(zones), len(lost)),
+            size_wanted(group, cluster.replicas, len(staying), zones),
             view.bytes.get(group, 0),
             group in registry.sets_by_hand,
         )

@@ -3,6 +3,7 @@ and over processes, and what the loss of a machine costs is told."""
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import combinations_with_replacement
 
 import attrs
 import pytest
@@ -55,14 +56,13 @@ def replanned(zones: Zones, sets: Sets, states: Mapping[str, HostState] | None =
         Host(node, zone, state=states.get(zone, HostState.FIT)) for node, zone in zones.items()
     )
     staying = [host for host in hosts if host.state is not HostState.LEAVING]
-    apart = {host.zone for host in staying}
-    lost = apart - {host.zone for host in staying if host.state is not HostState.DEAD}
+    apart = Counter(host.zone for host in staying).values()
     groups = tuple(
         Kept(
             group,
             mine,
             mine,
-            size_wanted(group, replicas, len(staying), len(apart), len(lost)),
+            size_wanted(group, replicas, len(staying), apart),
             1000,
         )
         for group, mine in sets.items()
@@ -88,20 +88,41 @@ def placed(zones: Zones, sets: Sets, away: str = "") -> Mapping[GroupId, NodeId]
 
 
 def most_on_a_machine(zones: Zones, sets: Sets) -> int:
-    return max(max(Counter(zones[node] for node in mine).values()) for mine in sets.values())
+    """Of any group but the registry's."""
+    return max(
+        max(Counter(zones[node] for node in mine).values()) for group, mine in sets.items() if group
+    )
+
+
+def registry_survives(zones: Zones, sets: Sets) -> bool:
+    """Whether its group keeps a majority without any one machine."""
+    mine = Counter(zones[node] for node in sets[GroupId(0)])
+    return 2 * max(mine.values()) < mine.total()
 
 
 @pytest.mark.parametrize("processes", [[1, 1, 1], [2, 2, 2], [4, 4, 4], [2, 2, 2, 2], [3] * 5])
 @pytest.mark.parametrize("groups", [4, 12, 13, 48])
 def test_equal_machines_begin_as_they_are_to_be(processes: list[int], groups: int) -> None:
-    """No data is copied to bring replicas apart; the registry's group shrinks."""
+    """No data is copied to bring replicas apart."""
     zones = numbered(processes)
     sets = founded(zones, groups)
-    assert most_on_a_machine(zones, {group: mine for group, mine in sets.items() if group}) == 1
+    assert most_on_a_machine(zones, sets) == 1
     plan = replanned(zones, sets)
     assert not [move for move in plan.moves if move.reason is ReplicaReason.ZONE]
     assert not [move for move in plan.moves if move.group == 0 and move.bytes]
     assert most_on_a_machine(zones, plan.sets) == 1
+    assert registry_survives(zones, plan.sets)
+
+
+@pytest.mark.parametrize("machines", [3, 4, 5])
+def test_the_registry_survives_the_loss_of_any_machine(machines: int) -> None:
+    """All clusters of so many machines with one to six nodes each, from the first members on."""
+    for processes in combinations_with_replacement(range(1, 7), machines):
+        zones = numbered([*processes])
+        plan = replanned(zones, founded(zones, 0))
+        assert registry_survives(zones, plan.sets), (processes, plan.sets)
+        settled = replanned(zones, plan.sets)
+        assert not settled.moves
 
 
 @pytest.mark.parametrize("processes", [[2, 1, 1], [1, 2, 4], [2, 2, 4], [1, 1, 1, 6], [3, 2, 2, 1]])
@@ -172,21 +193,11 @@ def test_replacing_a_machine_keeps_its_copies_apart(
     zones = numbered(processes)
     before = replanned(zones, founded(zones, groups)).sets
     after = replanned(zones, before, {"b": state}).sets
-    assert not any(zones[node] == "b" for mine in after.values() for node in mine)
+    data = [mine for group, mine in after.items() if group]
+    assert not any(zones[node] == "b" for mine in data for node in mine)
     assert most_on_a_machine(zones, after) == 1
     back = zones if state is HostState.DEAD else {n: one for n, one in zones.items() if one != "b"}
     assert most_on_a_machine(zones, replanned(back, after).sets) == 1
-
-
-def test_a_registry_on_three_machines_loses_one_as_every_group_does() -> None:
-    """It does not spread to all nodes: half of those would be dead."""
-    zones = numbered([2, 2, 2])
-    before = replanned(zones, founded(zones, 6)).sets
-    after = replanned(zones, before, {"b": HostState.DEAD}).sets
-    assert {len(mine) for mine in after.values()} == {3}
-    assert not any(zones[node] == "b" for mine in after.values() for node in mine)
-    assert replanned(zones, after).sets.keys() == before.keys()
-    assert most_on_a_machine(zones, replanned(zones, after).sets) == 1
 
 
 @settings(max_examples=40, deadline=None)
@@ -200,7 +211,8 @@ def test_a_lost_machine_costs_each_group_one_replica_and_masters_stay_even(
     left = {
         group: tuple(node for node in mine if zones[node] != lost) for group, mine in sets.items()
     }
-    assert all(len(sets[group]) - len(mine) <= 1 for group, mine in left.items())
+    assert all(len(sets[group]) - len(mine) <= 1 for group, mine in left.items() if group)
+    assert registry_survives(zones, sets)
     placement = placed(zones, sets, away=lost)
     assert all(node in left[group] for group, node in placement.items())
 
@@ -240,15 +252,22 @@ def test_nodes_without_zones_are_of_no_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("replicas", "nodes", "zones", "wanted"),
-    [(3, 6, 3, 3), (3, 6, 1, 6), (3, 4, 2, 4), (5, 8, 4, 8), (5, 15, 5, 5), (1, 4, 2, 4),
-     (1, 6, 3, 3), (3, 8, 4, 3), (3, 12, 6, 5), (3, 40, 20, 9), (3, 40, 1, 9)],
-)  # fmt: skip
-def test_the_registry_is_on_one_node_of_each_machine(
-    replicas: int, nodes: int, zones: int, wanted: int
-) -> None:
-    assert size_wanted(GroupId(0), replicas, nodes, zones) == wanted
-    assert size_wanted(GroupId(1), replicas, nodes, zones) == replicas
+    ("zones", "wanted"),
+    [
+        ((), 6),
+        ((3, 3), 6),
+        ((2, 2, 2), 6),
+        ((4, 4, 4), 9),
+        ((2, 1, 1), 3),
+        ((4, 1, 1), 3),
+        ((2, 2, 4), 7),
+        ((1,) * 12, 9),
+        ((6, 1, 1, 1), 5),
+    ],
+)
+def test_how_many_nodes_have_the_registry(zones: tuple[int, ...], wanted: int) -> None:
+    assert size_wanted(GroupId(0), 3, sum(zones) or 6, zones) == wanted
+    assert size_wanted(GroupId(1), 3, sum(zones) or 6, zones) == 3
 
 
 def test_a_node_that_is_unfit_for_a_moment_still_counts_for_its_machine() -> None:

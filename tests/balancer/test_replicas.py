@@ -236,12 +236,14 @@ def zone_squares(problem: ReplicaProblem, sets: Sets) -> Fraction:
 def zone_excess(problem: ReplicaProblem, sets: Sets) -> int:
     zone = {host.node: host.zone for host in problem.hosts}
     staying = (HostState.FIT, HostState.AWAY)
-    zones = len({host.zone for host in problem.hosts if host.state in staying})
+    sizes = Counter(host.zone for host in problem.hosts if host.state in staying)
     excess = 0
     for members in sets.values():
         there = Counter(zone[node] for node in members)
-        most = -(-len(members) // max(1, zones))
-        excess += sum(max(0, count - most) for count in there.values()) if zones > 1 else 0
+        most = 1
+        while most < len(members) and sum(min(n, most) for n in sizes.values()) < len(members):
+            most += 1
+        excess += sum(max(0, count - most) for count in there.values()) if len(sizes) > 1 else 0
     return excess
 
 
