@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -146,8 +147,8 @@ def _show(options: Any) -> int:  # noqa: ANN401 (argparse's)
             raise MachineError(f"machine {plan.name} runs node {_numbers(nodes)}")
         print(plan.text(found, len(nodes)), end="")
         return 0
-    if options.to is not None:
-        plan.write(nodes, os.environ, options.to)
+    with tempfile.TemporaryDirectory() as folder:  # what a node refuses is refused here
+        plan.write(nodes, os.environ, options.to or Path(folder))
     rows = [_row(plan, node) for node in nodes]
     if options.json:
         document = {"machine": plan.name, "cores": cores_given(), "pin": plan.pin, "nodes": rows}
