@@ -4,8 +4,9 @@ Three machines (network namespaces) with k nodes each, run by `evenkeel machine 
 has a quota of the same share of a core, so k nodes have k times as much as one, however many cores
 there are. Load is sent for each node, paced, so k nodes get k times the messages of one. What is
 measured is the CPU time of all nodes, divided by the acknowledged messages: what else runs here
-matters little, but nodes that wait for a core write larger batches, which cost less. That k nodes with a core each carry k times as much follows from it by
-arithmetic, as long as disk and network are not the limit (docs/machines.md).
+matters little, but nodes that wait for a core write larger batches, which cost less. That k nodes
+with a core each carry k times as much follows from it by arithmetic, as long as disk and network
+are not the limit (docs/machines.md).
 
 The nodes' CPU time without load is measured first and shown beside it: heartbeats and leases. It is
 no part that could be subtracted: under load, messages renew leases.
