@@ -110,6 +110,7 @@ def _start(options: Any) -> int:  # noqa: ANN401 (argparse's)
             nodes = plan.running(cores_given())
             plan.write(nodes, os.environ, plan.data_dir)
             refuse_taken_ports(nodes)
+            socket_path(plan.data_dir)  # refused here, and not by a task
             _say(f"machine {plan.name}: {len(nodes)} nodes ({_numbers(nodes)}), {_cores(nodes)}")
             supervisor = Supervisor(plan, nodes, env=os.environ, say=_say, overrides=options.set)
             code = trio.run(supervisor.run)

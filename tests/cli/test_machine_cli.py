@@ -126,6 +126,28 @@ def test_what_is_not_running_is_said(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "cannot be read" in capsys.readouterr().err
 
 
+def test_a_machine_with_other_addresses_does_not_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """1 and not 2: an interface may come up later, so a service manager tries again."""
+    line = ["init", "--nodes", "a:192.0.2.1,b:192.0.2.2", "--processes", "1"]
+    assert run([*line, "--to", str(tmp_path), "--data-dir", str(tmp_path / "state")]) == 0
+    assert run(["machine", "start", "--config", str(tmp_path / "a.toml")]) == 1
+    assert "node 1: listen.kafka" in (said := capsys.readouterr().err)
+    assert "it is no address of this machine" in said
+
+
+def test_a_directory_with_a_long_name_is_refused_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = "a:127.0.0.1:29092"
+    folder = tmp_path / ("x" * 90)
+    line = ["init", "--nodes", nodes, "--processes", "1", "--to", str(tmp_path)]
+    assert run([*line, "--data-dir", str(folder)]) == 0
+    assert run(["machine", "start", "--config", str(tmp_path / "a.toml")]) == 1
+    assert "is longer than 100" in capsys.readouterr().err
+
+
 def test_a_unit_for_a_machine_leaves_nodes_the_time_that_the_supervisor_gives_them() -> None:
     unit = generate.unit(Path("/opt/evenkeel"), "bus", template=False, machine=True)
     assert "ExecStart=/opt/evenkeel machine start --config /etc/evenkeel/machine.toml\n" in unit

@@ -205,6 +205,7 @@ def test_nodes_are_told_by_state(node: Node) -> None:
 
 def test_machines_are_told_where_nodes_have_one(node: Node, tmp_path: Path) -> None:
     assert value(node, "evenkeel_machine_nodes", machine="") is None
+    (tmp_path / "other").mkdir()
     with one_node(tmp_path / "other", "node.zone=a") as on_a:
         run_until(on_a, lambda: not on_a.shell.not_ready())
         everywhere = len(on_a.registry.groups)
