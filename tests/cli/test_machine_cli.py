@@ -130,7 +130,7 @@ def test_a_machine_with_other_addresses_does_not_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """1 and not 2: an interface may come up later, so a service manager tries again."""
-    line = ["init", "--nodes", "a:192.0.2.1,b:192.0.2.2", "--processes", "1"]
+    line = ["init", "--nodes", "a:203.0.113.1,b:203.0.113.2", "--processes", "1"]
     assert run([*line, "--to", str(tmp_path), "--data-dir", str(tmp_path / "state")]) == 0
     assert run(["machine", "start", "--config", str(tmp_path / "a.toml")]) == 1
     assert "node 1: listen.kafka" in (said := capsys.readouterr().err)

@@ -181,7 +181,7 @@ def test_taken_ports_are_named(tmp_path: Path) -> None:
     refused = pytest.raises(MachineError, match=f'node 2: listen.kafka = "{taken}": another')
     with socket.create_server((taken.host, taken.port)), refused:
         refuse_taken_ports(nodes)
-    elsewhere = attrs.evolve(nodes[0], peer=Address("192.0.2.1", 7092))
+    elsewhere = attrs.evolve(nodes[0], peer=Address("203.0.113.1", 7092))
     with pytest.raises(MachineError, match=r"node 1: listen.peer .* no address of this machine"):
         refuse_taken_ports([elsewhere])
 
