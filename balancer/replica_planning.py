@@ -137,8 +137,8 @@ def problem(view: ReplicaView) -> ReplicaProblem:
         Host(node, one.zone, policy.capacity(node), _state(view, node))
         for node, one in registry.nodes.items()
     ]
-    hosts += [  # founders that have not arrived: their groups wait for them
-        Host(node, state=HostState.AWAY)
+    hosts += [  # founders that have not arrived: their groups wait for them, each in its own zone
+        Host(node, f"?{node}", state=HostState.AWAY)
         for node in cluster.founders
         if node not in registry.nodes and node not in registry.removed
     ]

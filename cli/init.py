@@ -71,6 +71,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: Any) -> int:  # noqa: ANN401 (argparse's)
     machines = parsed(options.nodes)
     processes = counts(options.processes, machines)
+    if processes:
+        machines = tuple(attrs.evolve(one, name=_called(one)) for one in machines)
     cluster_id = options.cluster_id or f"evenkeel-{secrets.token_hex(4)}"
     folder: Path = options.to
     there = [one.file for one in machines if (folder / one.file).exists()]

@@ -14,6 +14,9 @@ from balancer.machines import MachineReplicas, machines_of, statement
 from balancer.planner.planner import solve
 from balancer.planner.problem import GroupNeed, NodeOffer, Problem, Unfit, frame
 from balancer.planner.proof import objections
+from balancer.registry.commands import FoundCluster
+from balancer.registry.registry import Registry
+from balancer.replica_planning import ReplicaView, problem
 from balancer.replicas import (
     Host,
     HostState,
@@ -25,7 +28,8 @@ from balancer.replicas import (
     size_wanted,
 )
 from paxos.changes.membership import first_members
-from paxos.ids import GroupId, NodeId
+from paxos.ids import GroupId, NodeId, Now
+from tests.balancer.literals import register
 
 Zones = Mapping[NodeId, str]
 Sets = Mapping[GroupId, tuple[NodeId, ...]]
@@ -307,3 +311,16 @@ def test_a_machine_of_normal_capacity_is_its_processes() -> None:
     assert on == {"a": 2, "b": 4, "c": 4}
     crowd = attrs.evolve(Problem(nodes=tuple(offers), groups=groups, current=plan.placement))
     assert solve(crowd).moves == ()
+
+
+@pytest.mark.parametrize("arrived", [8, 7, 6])
+def test_founders_that_have_not_arrived_are_not_taken_for_one_machine(arrived: int) -> None:
+    """Of five machines with two nodes each only some run yet: nothing is copied meanwhile."""
+    zones, registry = numbered([2] * 5), Registry()
+    registry.apply_command(FoundCluster("test", 10, tuple(zones), 3), 1)
+    here = [node for node in zones if zones[node] in "abcd"[: (arrived + 1) // 2]][:arrived]
+    for at, node in enumerate(here, 2):
+        registry.apply_command(register(node, 1, zones[node]), at)
+    view = ReplicaView(now=Now(boot_ns=0, wall_ns=0), me=NodeId(1), registry=registry)
+    plan = plan_replicas(problem(view))
+    assert [move for move in plan.moves if move.group] == []

@@ -66,6 +66,15 @@ def test_two_machines_cannot_keep_three_copies_apart_and_init_says_so(
     assert "2 machines cannot keep 3 copies apart" in capsys.readouterr().out
 
 
+def test_a_machine_without_a_name_gets_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["init", "--nodes", "10.0.0.1,x:10.0.0.2", "--processes", "1", "--to", str(tmp_path)]
+    assert run(line) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["machine-1.toml", "x.toml"]
+    assert read(tmp_path / "machine-1.toml", {}).name == "machine-1"
+
+
 @pytest.mark.parametrize("processes", ["0", "2,2", "x", "", "-1", "2,2,2,2", "1.5", "20"])
 def test_numbers_of_processes_that_make_no_sense(
     processes: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
