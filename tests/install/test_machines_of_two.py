@@ -235,3 +235,28 @@ def test_machines_are_upgraded_one_by_one_under_load(installed: Installed, tmp_p
         )
         assert refused.returncode == 1
         assert "would have no majority" in refused.stderr
+
+
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
+def test_a_machine_gets_one_more_node(installed: Installed, tmp_path: Path) -> None:
+    """As docs/machines.md says; and what would leave the data of a node behind is refused."""
+    with cluster(installed, tmp_path) as machines:
+        machines.until_even("a", "abc")
+        add = f"node add 7 --peer {SUBNET}1:7094 --zone a {HTTP}"
+        assert machines.run(machines.place("a"), add).returncode == 0
+        for name in NAMES:
+            text = machines.file(name).read_text().replace("nodes = [1, 4]", "nodes = [1, 4, 7]")
+            machines.file(name).write_text(text)
+        own = f"--config {machines.file('a')}"
+        upgraded = machines.run(machines.place("a"), f"machine upgrade {own}")
+        assert upgraded.returncode == 0, upgraded.stderr + upgraded.stdout
+        deadline = time.monotonic() + STEP_S
+        while not machines.masters("a")[7]:
+            assert time.monotonic() < deadline, machines.log("a").read_text()[-2000:]
+            time.sleep(0.5)
+        assert not any(row["crowded"] for row in machines.by_machine("a").values())
+        smaller = machines.file("a").read_text().replace("[1, 4, 7]", "[1, 4]")
+        machines.file("a").write_text(smaller)
+        refused = machines.run(machines.place("a"), f"machine show {own}")
+        assert refused.returncode == 1
+        assert "node 7 has data in" in refused.stderr
