@@ -4,7 +4,7 @@ SEEDS ?= 0:200
 RUN := .venv/bin/python
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test unit check sim sim-nodes model mutants bench bench-limits bench-handoff bench-placements bench-long-kept bench-catchup bench-spark bench-spark-write plans reading faults compat side-by-side suites properties fuzz spark dashboards wheel changelog clean
+.PHONY: setup demo test unit check sim sim-nodes model mutants bench bench-limits bench-handoff bench-placements bench-machines bench-long-kept bench-catchup bench-spark bench-spark-write plans reading faults compat side-by-side suites properties fuzz spark dashboards wheel changelog clean
 
 # The virtual environment: what the product needs, then what its developers need.
 # Each runs again only when pyproject.toml has changed.
@@ -90,6 +90,11 @@ reading: .venv/product.stamp
 # skipped: Node.js with npm, Java with Maven, Go).
 bench-handoff: .venv/bench.stamp
 	$(RUN) -m benchmarks.handoff --page docs/handoff.md --plot docs/images/handoff.png $(ARGS)
+
+# What a message costs with one and more nodes on a machine, each with a quota of CPU time: needs root
+# (2 minutes; docs/machines.md; ARGS="--processes 1,2,4").
+bench-machines: .venv/product.stamp
+	$(RUN) -m benchmarks.machines.processes $(ARGS)
 
 # All masters on one node against masters evenly spread, by message size, each node behind a network
 # link of its own: needs root, see docs/benchmarks.md (15 minutes; ARGS="--pairs 1"),

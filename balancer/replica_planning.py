@@ -6,6 +6,7 @@ copies data, so only a limited number of groups change at a time, and the next o
 have their members. Every step plans anew: one by one the changes copy no more than all at once.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
@@ -136,18 +137,19 @@ def problem(view: ReplicaView) -> ReplicaProblem:
         Host(node, one.zone, policy.capacity(node), _state(view, node))
         for node, one in registry.nodes.items()
     ]
-    hosts += [  # founders that have not arrived: their groups wait for them
-        Host(node, state=HostState.AWAY)
+    hosts += [  # founders that have not arrived: their groups wait for them, each in its own zone
+        Host(node, f"?{node}", state=HostState.AWAY)
         for node in cluster.founders
         if node not in registry.nodes and node not in registry.removed
     ]
-    staying = sum(host.state is not HostState.LEAVING for host in hosts)
+    staying = [host for host in hosts if host.state is not HostState.LEAVING]
+    zones = Counter(host.zone for host in staying).values()
     groups = tuple(
         Kept(
             group,
             registry.replica_set(group),
             registry.members(group),
-            size_wanted(group, cluster.replicas, staying),
+            size_wanted(group, cluster.replicas, len(staying), zones),
             view.bytes.get(group, 0),
             group in registry.sets_by_hand,
         )

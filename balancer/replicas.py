@@ -3,9 +3,16 @@
 Pure and deterministic, like the planner of masters beside it, which places a group's master on one
 of its members. A plan is exact (`assignment.py`): leaving nodes are emptied first, then dead ones
 that can be replaced; then each zone gets its part of every group where possible; then nodes get
-replicas in proportion to their capacities; and among all such sets the plan has those that copy the
-fewest bytes. If groups have very different sizes, groups of two nodes change places until no node
-has more bytes than its share plus the tolerance.
+replicas in proportion to their capacities, and zones what their nodes should have together; and
+among all such sets the plan has those that copy the fewest bytes.
+
+A zone is a machine with several nodes, or a rack. With at least as many zones as replicas no zone
+has two replicas of a group, so the loss of one costs every group at most one; with fewer, replicas
+must share, and `balancer.machines` says what the loss of each zone would stop. Only the registry's
+group, which has more replicas, may have several in a zone, and never a majority.
+
+If groups have very different sizes, groups of two nodes change places until no node has more bytes
+than its share plus the tolerance.
 
 Masters can then always be placed evenly: with `r` members each and replicas even by count, every
 node can be master of one `r`-th of its groups, rounded up or down.
@@ -16,7 +23,7 @@ back.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -27,9 +34,11 @@ from balancer.planner.byte_spread import spread_bytes
 from balancer.planner.problem import CAPACITY_NORMAL
 from balancer.planner.proof import Proof
 from balancer.registry.records import REPLICAS_MAX
-from paxos.ids import GroupId, NodeId
+from paxos.ids import REGISTRY_GROUP, GroupId, NodeId
 
 BYTES_TOLERANCE_PERCENT: Final = 30
+ZONES_APART_MIN: Final = 3
+"""With fewer, one zone has a majority in any case."""
 
 
 class HostState(StrEnum):
@@ -170,7 +179,7 @@ class _Frame:
         hosts = {host.node: host for host in sorted(problem.hosts, key=lambda host: host.node)}
         states = {node: host.state for node, host in hosts.items()}
         kept = {one.group: one for one in sorted(problem.groups, key=lambda one: one.group)}
-        zones = len({host.zone for host in hosts.values() if host.state in _STAYING})
+        zones = Counter(host.zone for host in hosts.values() if host.state in _STAYING).values()
         unit = 1 + sum(max(1, one.replicas) for one in kept.values())
         choices: dict[GroupId, dict[NodeId, Place]] = {}
         demand, fixed, zone_most = {}, {}, {}
@@ -182,8 +191,8 @@ class _Frame:
                 fixed[group] = one.wanted
                 continue
             choices[group], demand[group] = places, size
-            if zones > 1:
-                zone_most[group] = -(-size // zones)
+            if len(zones) > 1:
+                zone_most[group] = part_of_zone(size, zones)
         load = Counter(node for members in fixed.values() for node in members)
         start = {
             # Present members before future ones: if there are too many, the last are cut off here.
@@ -205,8 +214,25 @@ class _Frame:
                 fixed={node: load[node] for node in hosts},
                 zone={node: host.zone for node, host in hosts.items()},
                 zone_most=zone_most,
+                zone_share=_zone_shares(hosts.values()),
             ),
         )
+
+
+def part_of_zone(size: int, zones: Collection[int]) -> int:
+    """The most replicas of a group in one zone, if they are as far apart as can be; `zones`: how
+    many nodes each has."""
+    least = -(-size // len(zones))
+    caps = range(least, size)
+    return next((cap for cap in caps if sum(min(zone, cap) for zone in zones) >= size), size)
+
+
+def _zone_shares(hosts: Collection[Host]) -> dict[str, int]:
+    """What the nodes of each zone should have together; at least 1 where none is to stay."""
+    shares = dict.fromkeys(sorted({host.zone for host in hosts}), 0)
+    for host in hosts:
+        shares[host.zone] += max(1, host.capacity) if host.state in _STAYING else 0
+    return {zone: max(1, share) for zone, share in shares.items()}
 
 
 _STAYING: Final = (HostState.FIT, HostState.AWAY)
@@ -268,6 +294,21 @@ def _excess(framed: _Frame, group: GroupId, members: tuple[NodeId, ...]) -> int:
     return sum(max(0, count - most) for count in zones.values())
 
 
-def size_wanted(group: GroupId, replicas: int, nodes: int) -> int:
-    """How many nodes should have a group: the registry's is on all of them, up to a limit."""
-    return min(REPLICAS_MAX, nodes) if group == 0 else replicas
+def size_wanted(group: GroupId, replicas: int, nodes: int, zones: Collection[int] = ()) -> int:
+    """How many nodes should have a group; `zones`: how many of the nodes are in each zone.
+
+    The registry's is on all of them, up to a limit: a node that has it only by hearsay learns of a
+    change half a second later, too late for a steal's token. With enough zones it is on as many as
+    can be without a majority in one, since all nodes of a zone may be lost together.
+    """
+    if group != REGISTRY_GROUP:
+        return replicas
+    most = min(REPLICAS_MAX, nodes)
+    if len(zones) < ZONES_APART_MIN:
+        return most
+    return next(size for size in range(most, 0, -1) if _is_spread(size, zones))
+
+
+def _is_spread(size: int, zones: Collection[int]) -> bool:
+    """Whether so many replicas can be without a majority of them in one zone."""
+    return sum(min(zone, (size - 1) // 2) for zone in zones) >= size

@@ -24,6 +24,14 @@ MACHINES OF THEIR OWN
   evenkeel config check --file node.toml  as the node would
   evenkeel config show --origin           every setting, and who set it
 
+SEVERAL NODES ON A MACHINE
+  evenkeel init --nodes a:10.0.0.1,b:10.0.0.2,c:10.0.0.3 --processes 2
+  evenkeel machine show                   what follows from machine.toml
+  evenkeel machine start                  run its nodes; status, stop
+  evenkeel machine upgrade                restart them, without a gap
+  evenkeel machine list                   all machines of the cluster
+  evenkeel machine drain a                give all of its masters away
+
 ONE NODE AS A SERVICE
   evenkeel config                         every setting, in the form of a file
   evenkeel node start --config node.toml  run it in the foreground

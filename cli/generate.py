@@ -35,8 +35,12 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         return sub
 
     unit = action("systemd", _systemd, "print a systemd unit")
-    unit.add_argument(
+    which = unit.add_mutually_exclusive_group()
+    which.add_argument(
         "--template", action="store_true", help="for several nodes on a machine: evenkeel@.service"
+    )
+    which.add_argument(
+        "--machine", action="store_true", help="for all nodes of a machine: evenkeel machine start"
     )
     unit.add_argument("--user", default=USER, metavar="NAME", help=f"who runs it ({USER})")
     unit.add_argument("--command", type=Path, metavar="FILE", help="the command (this one)")
@@ -61,7 +65,7 @@ UNIT: Final = """\
 #   useradd --system {user}
 #   systemctl daemon-reload
 #   systemctl enable --now {example}
-# The configuration is {config}; its node.data_dir is below {state}.
+# The configuration is {config}; its {room}.data_dir is below {state}.
 [Unit]
 Description=Evenkeel, {what}
 Wants=network-online.target
@@ -70,13 +74,14 @@ After=network-online.target time-sync.target
 [Service]
 Type=exec
 User={user}
-ExecStart={command} node start --config {config}
+ExecStart={command} {start} --config {config}
 # A bad configuration, a refused directory and a failed disk are for a person to look at.
 Restart=on-failure
 RestartSec=2
 RestartPreventExitStatus=2 3 74
 # SIGTERM: it gives its masters to other nodes, then closes its log.
 KillSignal=SIGTERM
+KillMode=mixed
 TimeoutStopSec={stop_s}
 SyslogIdentifier={identifier}
 StateDirectory=evenkeel
@@ -98,26 +103,32 @@ WantedBy=multi-user.target
 
 
 def _systemd(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    print(unit(_command(options.command), options.user, template=options.template), end="")
+    command = _command(options.command)
+    text = unit(command, options.user, template=options.template, machine=options.machine)
+    print(text, end="")
     return 0
 
 
-def unit(command: Path, user: str, *, template: bool) -> str:
-    """The unit of a node; with `template`, of node N as the instance `evenkeel@N`.
+def unit(command: Path, user: str, *, template: bool, machine: bool = False) -> str:
+    """The unit of a node; with `template`, of node N as the instance `evenkeel@N`; with `machine`,
+    of all nodes of a machine, which it runs itself.
 
     Raises:
         GenerateError: systemd would not take the user's name.
     """
     if not re.fullmatch(r"[a-zA-Z_][\w-]{0,30}", user):
         raise GenerateError(f"--user {user!r} is no name of a user")
+    file = "node-%i.toml" if template else "machine.toml" if machine else "node.toml"
     return UNIT.format(
         version=VERSION,
-        option=" --template" if template else "",
+        option=" --template" if template else " --machine" if machine else "",
         file="evenkeel@.service" if template else "evenkeel.service",
         example="evenkeel@1 evenkeel@2" if template else "evenkeel",
-        what="node %i" if template else "a node",
+        what="node %i" if template else "the nodes of a machine" if machine else "a node",
         command=escaped(str(command)),
-        config=CONFIGURATIONS / ("node-%i.toml" if template else "node.toml"),
+        start="machine start" if machine else "node start",
+        config=CONFIGURATIONS / file,
+        room="machine" if machine else "node",
         identifier="evenkeel-%i" if template else "evenkeel",
         user=user,
         state=STATE,

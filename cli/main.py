@@ -52,8 +52,10 @@ from cli.demo import demo
 from cli.diagnosis import bundle, doctor
 from cli.diagnosis import health as health_cli
 from cli.diagnosis import view as status_cli
+from cli.machine import commands as machine_cli
 from cluster import control, health, prometheus, rolling, state
 from cluster.launcher import Launcher, StartError, launch
+from cluster.machine.supervisor import MachineError
 from cluster.spec import ClusterSpec, SpecError, plan
 from cluster.waiting import READY_S_MAX, NotReadyError, until_ready
 from evenkeel import EvenkeelError
@@ -75,6 +77,7 @@ Refusals: Final = (
     HistoryError,
     balance.BalanceError,
     rolling.RollingError,
+    MachineError,
     node_cli.NodeError,
     ContextError,
     RefusedError,
@@ -171,6 +174,7 @@ def _parser() -> argparse.ArgumentParser:
         ("topic", topic_cli, "create, show, write and read topics"),
         ("group", group_cli, "show consumer groups, set their offsets, delete them"),
         ("node", node_cli, "start a node, show nodes, add, remove or replace one"),
+        ("machine", machine_cli, "run a machine's node processes, drain and upgrade machines"),
         ("debug", bundle, "collect what helps others to understand a problem"),
         ("config", configuration, "show every setting of a node, or check a configuration"),
         ("generate", generate, "print what runs nodes as services: systemd units, a compose file"),

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -121,6 +122,9 @@ def render(answer: Mapping[str, Any]) -> str:
             f"{(row['zone'] or '-')[:8]:<8}  {row['peer'][:21]:<21}  {row['groups']:>6}  "
             f"{row['masters']:>7}  {' '.join(moves) or '-'}"
         )
+    problems = [one["problem"] for one in answer.get("machines", ()) if one["problem"]]
+    for problem in problems:
+        lines += textwrap.wrap(f"note: {problem}", COLUMNS, subsequent_indent="  ")
     if answer["removed"]:
         lines.append(f"removed: {', '.join(map(str, answer['removed']))}"[:COLUMNS])
     return "\n".join(lines)

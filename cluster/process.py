@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -30,8 +31,11 @@ class Process:
         self._reaping = trio.Lock()
 
     @classmethod
-    def start(cls, command: Sequence[str], *, log: Path, env: Mapping[str, str]) -> "Process":
-        """Start `command` with its output appended to `log`; it is killed when we die.
+    def start(
+        cls, command: Sequence[str], *, log: Path | None, env: Mapping[str, str]
+    ) -> "Process":
+        """Start `command` with its output appended to `log`, or to our own output without one; it
+        is killed when we die.
 
         It has a process group of its own: Ctrl-C in the terminal is for the launcher, which then
         stops the children in order. Starting takes milliseconds, and must be done on the main
@@ -39,13 +43,13 @@ class Process:
         """
         assert threading.current_thread() is threading.main_thread(), "see child.py"
         guard = [sys.executable, "-I", "-S", child.__file__, str(os.getpid())]
-        with log.open("ab") as output:
+        with nullcontext() if log is None else log.open("ab") as output:
             return cls(
                 subprocess.Popen(
                     [*guard, *command],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
-                    stderr=subprocess.STDOUT,
+                    stderr=None if output is None else subprocess.STDOUT,
                     env=dict(env),
                     process_group=0,
                 )

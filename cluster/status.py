@@ -6,15 +6,17 @@ hands nothing over). If no node does, the table shows the last known one.
 """
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 import trio
 
+from balancer.machines import machines_of, statement
 from cluster import health
 from cluster.spec import ClusterSpec, NodeSpec
 from cluster.state import NodeState, State
+from paxos.ids import GroupId, NodeId
 
 COLUMNS: Final = 80
 UNSAFE_BANNER: Final = "UNSAFE: without fsync, a power cut takes back acknowledged messages"
@@ -57,6 +59,31 @@ class ClusterView:
     balancer: Mapping[str, Any] | None
     steals: tuple[Mapping[str, Any], ...]
     """The finished ones that the registry remembers, oldest first."""
+    zones: Mapping[int, str] = attrs.field(factory=dict)
+    """The machine of each node, where nodes have one."""
+    members: Mapping[int, tuple[int, ...]] = attrs.field(factory=dict)
+    """The nodes that have each Paxos group."""
+
+    def machines(self) -> list[dict[str, Any]]:
+        """What is on each machine (zone), and what its loss would cost."""
+        zones = {NodeId(node): zone for node, zone in self.zones.items()}
+        members = {GroupId(group): (*map(NodeId, nodes),) for group, nodes in self.members.items()}
+        replicas = max((len(nodes) for group, nodes in members.items() if group), default=0)
+        counts, up = self.count_by_master(), {row.spec.id for row in self.nodes if row.status}
+        found = machines_of(zones, members)
+        return [
+            {
+                "machine": one.machine,
+                "nodes": list(one.nodes),
+                "answering": [node for node in one.nodes if node in up],
+                "masters": sum(counts.get(node, 0) for node in one.nodes),
+                "groups": one.groups,
+                "crowded": list(one.crowded),
+                "stopped_without": list(one.stopped),
+                "problem": statement(one, len(found), replicas),
+            }
+            for one in found
+        ]
 
     def masters(self) -> dict[int, int | None]:
         return {row.group: row.master for row in self.groups}
@@ -162,6 +189,11 @@ def merge(cluster_id: str, nodes: tuple[NodeRow, ...]) -> ClusterView:
         placement_version=int(newest.get("placement_version", 0)),
         balancer=newest.get("balancer"),
         steals=tuple(steal for _, steal in sorted(steals.items())),
+        zones={int(row["id"]): str(row.get("zone") or "") for row in newest.get("nodes", ())},
+        members={
+            int(group): tuple(map(int, nodes))
+            for group, nodes in newest.get("group_members", {}).items()
+        },
     )
 
 
@@ -204,6 +236,7 @@ def to_json(view: ClusterView) -> dict[str, Any]:
                 "pid": row.pid,
                 "kafka": str(row.spec.kafka),
                 "http": str(row.spec.http),
+                "zone": view.zones.get(row.spec.id, ""),
                 "silence": row.silence,
                 **{
                     key: None if row.status is None else row.status[key]
@@ -212,6 +245,7 @@ def to_json(view: ClusterView) -> dict[str, Any]:
             }
             for row in view.nodes
         ],
+        "machines": view.machines(),
         "groups": [attrs.asdict(row) for row in view.groups],
         "steals": list(view.steals),
     }
@@ -232,6 +266,7 @@ def render(view: ClusterView) -> str:
             f"{row.spec.id:>4}  {row.state:<8} {counts[row.spec.id]:>7}  {row.spec.kafka!s:<16} "
             f"{row.spec.http!s:<16} {rss:<7} {_durability(row)}"
         )
+    lines += _machine_lines(view.machines())
     lines += [
         "",
         "Paxos groups",
@@ -247,6 +282,25 @@ def render(view: ClusterView) -> str:
         for one in missing:
             lines += textwrap.wrap(f"UNKNOWN: {one}", COLUMNS, subsequent_indent="  ")
     return "\n".join(lines)
+
+
+def _machine_lines(machines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Nothing where nodes have no zones."""
+    if not machines:
+        return []
+    lines = ["", "machine           nodes            up  masters  Paxos groups"]
+    for one in machines:
+        nodes = ",".join(map(str, one["nodes"]))
+        up = f"{len(one['answering'])}/{len(one['nodes'])}"
+        lines.append(
+            f"{one['machine'][:16]:<16}  {nodes[:12]:<12} {up:>6} {one['masters']:>8} "
+            f"{one['groups']:>13}"
+        )
+    for one in machines:
+        if one["problem"]:
+            note = f"note: {one['problem']}"
+            lines += textwrap.wrap(note, COLUMNS, subsequent_indent="  ")
+    return lines
 
 
 def _balancer_line(balancer: Mapping[str, Any] | None) -> str:

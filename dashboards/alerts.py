@@ -220,6 +220,17 @@ REPLICAS: Final[Sequence[Alert]] = (
         description="One more failure may stop them.",
     ),
     Alert(
+        name="EvenkeelMachineHoldsMajority",
+        value="max by (cluster, machine) (evenkeel_machine_stops_groups)",
+        when="> 0",
+        lasts="15m",
+        severity=WARNING,
+        summary=f"{CLUSTER}: the loss of machine {{{{ $labels.machine }}}} would stop {VALUE} "
+        "Paxos groups",
+        description="They have so many copies on it that the others are no majority. There "
+        "are fewer machines than copies, or a machine is gone.",
+    ),
+    Alert(
         name="EvenkeelReplicaBehind",
         value="max by (cluster, node) (evenkeel_group_slots_behind)",
         when="> 100",

@@ -20,6 +20,7 @@ from dashboards.queries import BY_NODE, CLUSTER, NODES, nought
 
 CHOSEN: Final = 'cluster="$cluster",node=~"$node",group=~"$group"'
 BY_GROUP: Final = "Paxos group {{group}}"
+MACHINE: Final = "{{machine}}"
 
 MASTERS: Final = Row(
     "Masters",
@@ -30,6 +31,20 @@ MASTERS: Final = Row(
             "draining nodes make it uneven. evenkeel balance show says why.",
             queries=[Query(f"sum by (node) (evenkeel_group_acting{{{CLUSTER}}})", BY_NODE)],
             stacked=True,
+            width=12,
+        ),
+        Panel(
+            title="Masters by machine",
+            description="Of all nodes of a machine (node.zone): even for its number of nodes. "
+            "Empty where nodes have no zone.",
+            queries=[Query(f"max by (machine) (evenkeel_machine_masters{{{CLUSTER}}})", MACHINE)],
+            stacked=True,
+            width=12,
+        ),
+        Panel(
+            title="Nodes that run, by machine",
+            description="Of a machine (node.zone), as the nodes hear them.",
+            queries=[Query(f"max by (machine) (evenkeel_machine_nodes{{{CLUSTER}}})", MACHINE)],
             width=12,
         ),
         Panel(
@@ -146,6 +161,20 @@ REPLICAS: Final = Row(
             width=6,
             height=4,
             steps=[Step(1, BLUE)],
+        ),
+        Panel(
+            title="Paxos groups with several copies on a machine",
+            description="0 while there are as many machines (zones) as copies. `stops`: those that "
+            "stop if the machine is lost, EvenkeelMachineHoldsMajority.",
+            queries=[
+                Query(f"max by (machine) (evenkeel_machine_crowded_groups{{{CLUSTER}}})", MACHINE),
+                Query(
+                    f"max by (machine) (evenkeel_machine_stops_groups{{{CLUSTER}}})",
+                    "{{machine}} stops",
+                ),
+            ],
+            width=24,
+            height=5,
         ),
         Panel(
             title="Entries still to apply",

@@ -2,11 +2,12 @@
 nodes.
 
 A minimum cost flow. The costs, most important first: penalties of places; nodes of a group in one
-zone above what the zone may have; unevenness (of zones, if they are to be level; then of nodes: the
-sum of count² / capacity); the prices of places. All of it is convex, so an assignment is optimal
-as soon as no *negative cycle* is left: a chain of nodes where each passes one group on to the next,
-from one that has too much to one that has too little, or in a cycle. There are few nodes, so the
-search runs over nodes alone: the cheapest group makes the step from one to another.
+zone above what the zone may have; unevenness of nodes, the sum of count² / capacity, and then of
+zones, the sum of count² / share (zones before nodes with `zones_first`); the prices of places. All
+of it is convex, so an assignment is optimal as soon as no *negative cycle* is left: a chain of
+nodes where each passes one group on to the next, from one that has too much to one that has too
+little, or in a cycle. There are few nodes, so the search runs over nodes alone: the cheapest group
+makes the step from one to another.
 
 This is exact with zones, too: a flow decomposes into cycles that pass a zone of a group once, and
 those cost the sum of their steps. A cycle that was found may be of another kind and cost more than
@@ -53,7 +54,10 @@ class AssignmentProblem:
     zone: Mapping[NodeId, str]
     zone_most: Mapping[GroupId, int] = attrs.field(factory=dict)
     """Most nodes of a group in one zone; a group that is missing here has no bound."""
-    level_zones: bool = False
+    zone_share: Mapping[str, int] = attrs.field(factory=dict)
+    """What each zone should have, up to a common factor; empty: zones need not be even."""
+    zones_first: bool = False
+    """Whether zones are levelled before nodes, or after."""
 
 
 @attrs.frozen
@@ -109,7 +113,7 @@ class _Table:
         self._problem = problem
         self._nodes = sorted(problem.capacity)
         self._number = {node: at for at, node in enumerate(self._nodes)}
-        zones = sorted(set(problem.zone.values())) if problem.level_zones else []
+        zones = _levelled_zones(problem)
         self._zone_number = {zone: len(self._nodes) + at for at, zone in enumerate(zones)}
         self.names = [f"node {node}" for node in self._nodes]
         self.names += [f"zone {zone}" for zone in zones] + ["all"]
@@ -149,10 +153,18 @@ class _Table:
         self._share = [scale // problem.capacity[node] for node in self._nodes]
         places = [place for choices in problem.choices.values() for place in choices.values()]
         unit = 1 + total * max((place.price for place in places), default=0)
-        self._node_unit = unit
-        unit *= 1 + 2 * whole * whole * scale
-        self._zone_unit = unit
-        unit *= 1 + (2 * whole * whole if problem.level_zones else 0)
+        zone_scale = lcm(*(problem.zone_share[zone] for zone in self._zone_number))
+        most = 2 * whole * whole
+        if problem.zones_first:
+            node_unit, zone_unit = unit, unit * (1 + most * scale)
+            unit = zone_unit * (1 + most * zone_scale)
+        else:
+            zone_unit, node_unit = unit, unit * (1 + most * zone_scale)
+            unit = node_unit * (1 + most * scale)
+        self._node_unit = node_unit
+        self._zone_units = {
+            zone: zone_unit * (zone_scale // problem.zone_share[zone]) for zone in self._zone_number
+        }
         self._excess_unit = unit
         penalty_unit = unit * total
         self._cost = {
@@ -354,9 +366,10 @@ class _Table:
             members = [one for one in self._nodes if self._problem.zone[one] == zone]
             count = sum(self._counts[self._number[one]] for one in members)
             fixed = sum(self._problem.fixed.get(one, 0) for one in members)
-            steps.append(_Step(at, end, (2 * count + 1) * self._zone_unit, None))
+            unit = self._zone_units[zone]
+            steps.append(_Step(at, end, (2 * count + 1) * unit, None))
             if count > fixed:
-                steps.append(_Step(end, at, -(2 * count - 1) * self._zone_unit, None))
+                steps.append(_Step(end, at, -(2 * count - 1) * unit, None))
         return steps
 
     def all_steps(self) -> list[_Step]:
@@ -367,6 +380,13 @@ class _Table:
             for group in self.sets
             for one, other, cost in self._passes(group)
         ]
+
+
+def _levelled_zones(problem: AssignmentProblem) -> list[str]:
+    """Zones that get a vertex; none where level nodes make level zones in any case."""
+    zones = sorted(set(problem.zone.values())) if problem.zone_share else []
+    apart = len(zones) < len(problem.zone) if zones[1:] else False
+    return zones if apart or problem.zones_first else []
 
 
 def _cycle(last: Sequence[_Step | None]) -> list[_Step]:

@@ -4,9 +4,12 @@ All numbers are integers, so that every node computes the same plan from the sam
 in thousandths of an average group, capacities in percent of a normal node.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from enum import IntEnum, StrEnum
-from typing import Final
+from functools import cached_property
+from math import lcm
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -72,7 +75,8 @@ class Objectives:
 
     evenness: Evenness = Evenness.COUNT
     spread_zones: bool = False
-    """Zones get equal shares first; nodes share within their zone."""
+    """Zones get equal shares first; nodes share within their zone. Else nodes come first, and zones
+    are as even as that allows, in proportion to their nodes."""
     preferred_zones: tuple[str, ...] = ()
     """Masters stay in these zones while any of their nodes is usable."""
     tolerance_percent: int = TOLERANCE_PERCENT
@@ -93,6 +97,13 @@ class Problem:
     objectives: Objectives = Objectives()
 
 
+class Scales(NamedTuple):
+    """What count² counts on a node and in a zone, as whole numbers."""
+
+    node: Mapping[NodeId, int]
+    zone: Mapping[str, int]
+
+
 @attrs.frozen(kw_only=True)
 class Frame:
     """A problem in which everything that leaves no choice has been decided."""
@@ -103,6 +114,9 @@ class Frame:
     usable: Mapping[NodeId, NodeOffer]
     allowed: Mapping[NodeId, NodeOffer]
     """Nodes that free groups may be placed on, ascending: usable, and in a preferred zone."""
+    waiting: Mapping[NodeId, int]
+    """Temporarily unfit nodes in the zones of allowed ones, and how many groups stay on each. They
+    get none, and yet they count for their zones: soon they are fit again."""
     fixed: Mapping[GroupId, NodeId]
     """Pinned to a usable node, or paused on an allowed one."""
     left: frozenset[GroupId]
@@ -117,14 +131,57 @@ class Frame:
         """The nodes a free group may be placed on, ascending."""
         return self.choices.get(group, self.allowed)
 
-    @property
-    def zones(self) -> dict[str, list[NodeId]]:
-        """Allowed nodes by zone; one zone for all where zones do not matter."""
+    @cached_property
+    def by_zone(self) -> dict[str, list[NodeId]]:
+        """Allowed nodes by zone."""
         by_zone: dict[str, list[NodeId]] = {}
         for node, offer in self.allowed.items():
-            zone = offer.zone if self.problem.objectives.spread_zones else ""
-            by_zone.setdefault(zone, []).append(node)
+            by_zone.setdefault(offer.zone, []).append(node)
         return dict(sorted(by_zone.items()))
+
+    @property
+    def zones(self) -> dict[str, list[NodeId]]:
+        """The same where zones come first; else one zone for all."""
+        return self.by_zone if self.problem.objectives.spread_zones else {"": [*self.allowed]}
+
+    @cached_property
+    def zone_shares(self) -> dict[str, int]:
+        """What each zone should have, up to a common factor: what its nodes have together, or the
+        same for all if zones come first."""
+        if self.problem.objectives.spread_zones:
+            return dict.fromkeys(self.by_zone, 1)
+        shares = dict.fromkeys(self.by_zone, 0)
+        for node in (*self.allowed, *self.waiting):
+            shares[self.zone_of[node]] += self.capacity_of[node]
+        return shares
+
+    @cached_property
+    def zone_of(self) -> dict[NodeId, str]:
+        """Of allowed and waiting nodes."""
+        known = {one.node: one.zone for one in self.problem.nodes}
+        return {node: known[node] for node in (*self.allowed, *self.waiting)}
+
+    @cached_property
+    def capacity_of(self) -> dict[NodeId, int]:
+        """Of allowed and waiting nodes; above 0."""
+        known = {one.node: max(1, one.capacity) for one in self.problem.nodes}
+        return {node: known[node] for node in (*self.allowed, *self.waiting)}
+
+    def zone_totals(self, counts: Mapping[NodeId, int]) -> dict[str, int]:
+        """How many groups each zone has, if its allowed nodes have these."""
+        totals = dict.fromkeys(self.by_zone, 0)
+        for node, count in (*counts.items(), *self.waiting.items()):
+            totals[self.zone_of[node]] += count
+        return totals
+
+    @cached_property
+    def scales(self) -> "Scales":
+        capacities, shares = [one.capacity for one in self.allowed.values()], self.zone_shares
+        by_node, by_zone = lcm(*capacities), lcm(*shares.values())
+        return Scales(
+            {node: by_node // offer.capacity for node, offer in self.allowed.items()},
+            {zone: by_zone // share for zone, share in shares.items()},
+        )
 
     def home(self, group: GroupId) -> NodeId | None:
         """The allowed node a free group could stay on."""
@@ -188,11 +245,14 @@ def frame(problem: Problem) -> Frame:
     if others:
         choices |= {group: allowed for group in free if group not in choices}
         allowed = {node: one for node, one in usable.items() if node in allowed or node in others}
+    zones_used = {one.zone for one in allowed.values()}
+    stay = Counter(problem.current.get(group) for group in left)
     return Frame(
         problem=problem,
         needs=needs,
         usable=usable,
         allowed=allowed,
+        waiting={node: stay[node] for node in sorted(waiting) if offers[node].zone in zones_used},
         fixed=fixed,
         left=frozenset(left),
         free=free,

@@ -4,9 +4,10 @@ The certificate holds what the claim rests on; `objections` checks it from the p
 without the planner. Four kinds of proof, and an honest fifth:
 
 - EXCHANGE, by count: evenness is a convex function of the counts, zone totals included (laminar
-  convex), and the number of groups that may stay is a concave one. For such a pair a local optimum
-  is a global one (M-convexity, Murota 2003): it is enough that no transfer of one place between two
-  nodes makes the plan more even, and none that leaves it as even saves a move.
+  convex, whichever comes first), and the number of groups that may stay is a concave one. For such
+  a pair a local optimum is a global one (M-convexity, Murota 2003): it is enough that no transfer
+  of one place between two nodes makes the plan more even, and none that leaves it as even saves a
+  move.
 - PRICES, by count where groups may not be everywhere: prices of nodes that no step undercuts, and
   so no chain of steps makes the plan more even, or as even with a move less (`assignment.py`).
 - BOUND: whatever is planned, a node above its ceiling must give away so many groups (its heaviest
@@ -18,7 +19,6 @@ without the planner. Four kinds of proof, and an honest fifth:
 from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
-from fractions import Fraction
 from typing import Final
 
 import attrs
@@ -74,13 +74,16 @@ def counts_on(frame: Frame, placement: Mapping[GroupId, NodeId]) -> dict[NodeId,
     return {node: counts[node] for node in frame.allowed}
 
 
-def count_cost(frame: Frame, counts: Mapping[NodeId, int]) -> tuple[Fraction, Fraction]:
-    """Unevenness by count: of zones first, then of nodes."""
-    zones = sum(
-        Fraction(sum(counts[node] for node in members)) ** 2 for members in frame.zones.values()
-    )
-    nodes = sum(Fraction(counts[node] ** 2, frame.allowed[node].capacity) for node in counts)
-    return Fraction(zones), Fraction(nodes)
+def count_cost(frame: Frame, counts: Mapping[NodeId, int]) -> tuple[int, int]:
+    """Unevenness by count: of nodes, then of zones; the other way round if zones come first."""
+    scales = frame.scales
+    nodes = sum(count**2 * scales.node[node] for node, count in counts.items())
+    totals = frame.zone_totals(counts)
+    return _ordered(frame, nodes, sum(one**2 * scales.zone[zone] for zone, one in totals.items()))
+
+
+def _ordered(frame: Frame, nodes: int, zones: int) -> tuple[int, int]:
+    return (zones, nodes) if frame.problem.objectives.spread_zones else (nodes, zones)
 
 
 @attrs.frozen
@@ -89,7 +92,7 @@ class EvennessBound:
 
     frame: Frame
     excess: int
-    cost: tuple[Fraction, Fraction] | None
+    cost: tuple[int, int] | None
     """By count; None by weight."""
     most: Mapping[NodeId, int]
     """By weight."""
@@ -165,35 +168,43 @@ def exchange_objection(frame: Frame, placement: Mapping[GroupId, NodeId]) -> str
     counts = counts_on(frame, placement)
     floor = fixed_loads(frame)
     held = {node: len(mine) for node, mine in frame.held().items()}
-    cost = count_cost(frame, counts)
+    costs = _ExchangeCosts(frame, counts)
     for giver in counts:
         if counts[giver] <= floor[giver]:
             continue  # all its groups are fixed
+        gives = held[giver] < counts[giver] - floor[giver]
         for taker in counts:
             if taker == giver:
                 continue
-            other = {**counts, giver: counts[giver] - 1, taker: counts[taker] + 1}
-            saves = (held[taker] > counts[taker] - floor[taker]) and (
-                held[giver] < counts[giver] - floor[giver]
-            )
-            if saves or _could_help(frame, counts, giver, taker):
-                other_cost = count_cost(frame, other)
-                if other_cost < cost:
-                    return f"a group from node {giver} to node {taker} would be more even"
-                if saves and other_cost == cost:
-                    return f"as even with a move less: node {giver} one less, node {taker} one more"
+            change = costs.of(giver, taker)
+            if change < (0, 0):
+                return f"a group from node {giver} to node {taker} would be more even"
+            if gives and change == (0, 0) and held[taker] > counts[taker] - floor[taker]:
+                return f"as even with a move less: node {giver} one less, node {taker} one more"
     stays = sum(min(held[node], counts[node] - floor[node]) for node in counts)
     needed = frame.forced_moves() + sum(held.values()) - stays
     made = count_moves(frame, placement)
     return None if made == needed else f"{made} moves where these counts need {needed}"
 
 
-def _could_help(frame: Frame, counts: Mapping[NodeId, int], giver: NodeId, taker: NodeId) -> bool:
-    """A cheap necessary condition: without zones only a transfer downhill can be more even."""
-    if frame.problem.objectives.spread_zones:
-        return True
-    full, empty = frame.allowed[giver].capacity, frame.allowed[taker].capacity
-    return (2 * counts[giver] - 1) * empty > (2 * counts[taker] + 1) * full
+class _ExchangeCosts:
+    """How `count_cost` changes when one node gives a group to another."""
+
+    def __init__(self, frame: Frame, counts: Mapping[NodeId, int]) -> None:
+        self._zone = frame.zone_of
+        self._zones_first = frame.problem.objectives.spread_zones
+        nodes, zones = frame.scales
+        totals = frame.zone_totals(counts)
+        self._less = {node: (1 - 2 * count) * nodes[node] for node, count in counts.items()}
+        self._more = {node: (1 + 2 * count) * nodes[node] for node, count in counts.items()}
+        self._zone_less = {zone: (1 - 2 * total) * zones[zone] for zone, total in totals.items()}
+        self._zone_more = {zone: (1 + 2 * total) * zones[zone] for zone, total in totals.items()}
+
+    def of(self, giver: NodeId, taker: NodeId) -> tuple[int, int]:
+        here, there = self._zone[giver], self._zone[taker]
+        on_nodes = self._less[giver] + self._more[taker]
+        in_zones = 0 if here == there else self._zone_less[here] + self._zone_more[there]
+        return (in_zones, on_nodes) if self._zones_first else (on_nodes, in_zones)
 
 
 # ---- prices --------------------------------------------------------------------------------------
@@ -215,10 +226,11 @@ def assignment_problem(
         },
         demand=dict.fromkeys(frame.free, 1),
         start=start,
-        capacity={node: offer.capacity for node, offer in frame.allowed.items()},
-        fixed=fixed,
-        zone={node: offer.zone for node, offer in frame.allowed.items()},
-        level_zones=frame.problem.objectives.spread_zones,
+        capacity=frame.capacity_of,
+        fixed={**fixed, **frame.waiting},
+        zone=frame.zone_of,
+        zone_share=frame.zone_shares,
+        zones_first=frame.problem.objectives.spread_zones,
     )
 
 

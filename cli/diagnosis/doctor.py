@@ -233,6 +233,10 @@ def _settings(found: Examination, view: ClusterView) -> None:
     if len(versions) > 1:
         cure = "finish the upgrade: the same version on every node"
         found.wrong(f"nodes run different versions: {', '.join(versions)}", cure)
+    for one in view.machines():
+        if one["problem"]:
+            cure = "docs/machines.md: add a machine, or start the one that is gone"
+            found.wrong(str(one["problem"]), cure)
     if view.balancer is not None and view.balancer.get("paused"):
         found.wrong("the balancer is paused: no master moves", "evenkeel balance resume")
 

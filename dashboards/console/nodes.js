@@ -36,11 +36,20 @@ export class Nodes {
     this.top = this.scale();
     keyed(
       byId("nodes"),
-      [...this.live.sections.nodes].sort(([a], [b]) => a - b),
+      [...this.live.sections.nodes].sort(byMachine),
       ([name]) => name,
       ([name]) => this.card(name),
       (card, [name, node]) => this.fill(card, name, node, changed),
     );
+  }
+
+  /** The masters of all nodes on this node's machine (its zone). */
+  onMachine(node) {
+    let masters = 0;
+    for (const one of this.live.sections.nodes.values()) {
+      if (one.zone === node.zone) masters += one.masters ?? 0;
+    }
+    return masters;
   }
 
   /** One scale for all charts, so that they can be compared: a round number. */
@@ -71,6 +80,7 @@ export class Nodes {
     });
     const parts = {
       badge: el("span", { class: "cell master" }, name),
+      title: el("h3", { id: `node-${name}` }, `Node ${name}`),
       state: el("p", { class: "state" }),
       link: el("a", { hidden: true }),
       now: el("p", { class: "now" }),
@@ -79,7 +89,7 @@ export class Nodes {
     const card = el(
       "article",
       { "aria-labelledby": `node-${name}` },
-      el("div", { class: "card-head" }, parts.badge, el("h3", { id: `node-${name}` }, `Node ${name}`), parts.state),
+      el("div", { class: "card-head" }, parts.badge, parts.title, parts.state),
       el(
         "figure",
         {},
@@ -98,11 +108,13 @@ export class Nodes {
     const parts = card.parts;
     const rows = this.live.samples.get(name) ?? [];
     this.plot(parts, name, rows);
-    if (changed !== null && changed.nodes !== null && !changed.nodes?.has(name)) return;
+    const others = node.zone && changed?.nodes; // a machine's sum changes with any of its nodes
+    if (changed !== null && changed.nodes !== null && !others && !changed.nodes?.has(name)) return;
     const [sign, text, kind] = health(node);
     setAttribute(parts.badge, "class", `cell master ${this.colour(Number(name))}`);
     setAttribute(parts.state, "class", `state ${kind}`);
     setText(parts.state, `${sign} ${text}`);
+    setText(parts.title, node.zone ? `Node ${name} on ${node.zone}` : `Node ${name}`);
     card.classList.toggle("is-down", !node.alive);
     setText(parts.button, node.draining ? "End drain…" : "Drain…");
     parts.button.hidden = node.life !== "active";
@@ -110,7 +122,7 @@ export class Nodes {
     this.goThere(parts.link, name, node);
     keyed(
       parts.facts,
-      facts(node),
+      facts(node, this.onMachine(node)),
       ([term]) => term,
       ([term]) => el("div", {}, el("dt", {}, term), el("dd", {})),
       (item, [, value]) => setText(item.lastChild, value),
@@ -144,10 +156,16 @@ export class Nodes {
   }
 }
 
-function facts(node) {
+/** The nodes of a machine stand side by side. */
+function byMachine([a, one], [b, other]) {
+  const zones = (one.zone ?? "").localeCompare(other.zone ?? "");
+  return zones || a - b;
+}
+
+function facts(node, onMachine) {
   const rows = [["Masters", node.masters === null ? "–" : `${node.masters}, ideal ${node.ideals}`]];
   rows.push(["Copies", count(node.replicas)]);
-  if (node.zone) rows.push(["Zone", node.zone]);
+  if (node.zone) rows.push(["Machine", `${node.zone}, ${plural(onMachine, "master")}`]);
   if (node.capacity !== null && node.capacity !== 100) rows.push(["Capacity", `${node.capacity} %`]);
   if (node.p99_ms) rows.push(["Produce p99", `${count(node.p99_ms)} ms`]);
   if (node.lag) rows.push(["Behind", plural(node.lag, "slot")]);

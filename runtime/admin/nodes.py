@@ -5,9 +5,10 @@ of their groups (runtime.balancing.hosting), and a leaving node that has nothing
 good.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from balancer.machines import machines_of, statement
 from balancer.registry.commands import AddNode, Command, RemoveNode, SetReplicaSets
 from balancer.registry.records import Address as RegistryAddress
 from balancer.registry.registry import Registry
@@ -18,6 +19,33 @@ from runtime.config.fields import parse_address
 from runtime.config.sections import NODE_ID_MAX
 from runtime.engine.engine import Engine
 from runtime.http.server import Answer, BadRequest, Route, json_answer
+
+
+def machine_rows(
+    registry: Registry,
+    members: Mapping[GroupId, Collection[NodeId]],
+    rows: Sequence[Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """The machines (zones) of the cluster, and what the loss of each would cost. `rows`: of its
+    nodes, each with its id, whether it is alive, and how many masters are on it."""
+    zones = {node: one.zone for node, one in registry.nodes.items()}
+    by_id = {row["id"]: row for row in rows}
+    machines = machines_of(zones, members)
+    replicas = 0 if registry.cluster is None else registry.cluster.replicas
+    return [
+        {
+            "machine": one.machine,
+            "nodes": list(one.nodes),
+            "alive": [node for node in one.nodes if by_id[node]["alive"]],
+            "draining": [node for node in one.nodes if registry.nodes[node].draining],
+            "masters": sum(by_id[node]["masters"] for node in one.nodes),
+            "groups": one.groups,
+            "crowded": list(one.crowded),
+            "stopped_without": list(one.stopped),
+            "problem": statement(one, len(machines), replicas),
+        }
+        for one in machines
+    ]
 
 
 class NodeAdmin:
@@ -46,6 +74,9 @@ class NodeAdmin:
         return json_answer(
             {
                 "nodes": rows,
+                "machines": machine_rows(
+                    self._registry, {group: self._members(group) for group in self._groups()}, rows
+                ),
                 "removed": sorted(self._registry.removed),
                 "replicas": 0 if cluster is None else cluster.replicas,
                 "founders": [] if cluster is None else list(cluster.founders),

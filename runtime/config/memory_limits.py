@@ -14,8 +14,9 @@ OWN_BYTES: Final = 112 * MIB
 
 
 def fit_to_limit(config: Config, journal: Journal) -> Config:
-    """The configuration, with limits lowered to the memory of this process's control group."""
-    limit = memory_limit()
+    """The configuration, with limits lowered to the memory of this process's control group, of
+    which the other nodes of its machine get as much."""
+    limit = memory_limit() // config.node.processes
     fit = fitted(config, limit)
     if fit is not config:
         journal.warning(

@@ -57,7 +57,10 @@ class NodeSection:
     zone: str = attrs.field(
         default="",
         validator=name_check(0),
-        metadata={"doc": "rack or availability zone", "parse": parse_text},
+        metadata={"doc": "machine, rack or availability zone", "parse": parse_text},
+    )
+    processes: int = int_field(
+        1, 1, CONFIG_MEMBERS_MAX, "node processes that share this machine's memory limit"
     )
 
 

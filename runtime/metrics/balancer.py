@@ -7,12 +7,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from balancer.machines import machines_of
 from balancer.planner.problem import WEIGHT_NORMAL
 from balancer.stealing.judgement import StealReason
 from paxos.ids import GroupId
 from runtime.balancing.balancing_loop import BalancingLoop
 from runtime.balancing.load_meter import LoadMeter
-from runtime.balancing.planning_loop import PlanningLoop
+from runtime.balancing.planning_loop import PlanningLoop, masters
 from runtime.engine.engine import Engine
 
 
@@ -51,7 +52,40 @@ class BalancerMetrics(Collector):
         all_groups = map(GroupId, self._loop.view(now).groups)
         for group, weight in (self._meter.cluster_load.weights(now, all_groups) or {}).items():
             weights.add_metric([str(group)], weight / WEIGHT_NORMAL)
-        yield from (groups, plans, weights, *self._reports(), *self._replicas())
+        yield from (groups, plans, weights, *self._reports(), *self._replicas(), *self._machines())
+
+    def _machines(self) -> Iterable[Metric]:
+        """By machine (zone), from the registry; nothing where nodes have no zones."""
+        registry, alive = self._loop.registry, self._engine.alive()
+        zones = {node: one.zone for node, one in registry.nodes.items()}
+        members = {group: registry.members(group) for group in map(GroupId, registry.groups)}
+        on = Counter(masters(self._engine, self._engine.now()).values())
+        nodes = GaugeMetricFamily(
+            "evenkeel_machine_nodes",
+            "Node processes of a machine (zone) that this node hears.",
+            labels=["machine"],
+        )
+        led = GaugeMetricFamily(
+            "evenkeel_machine_masters",
+            "Paxos groups whose master is on the machine, as far as this node knows.",
+            labels=["machine"],
+        )
+        crowded = GaugeMetricFamily(
+            "evenkeel_machine_crowded_groups",
+            "Paxos groups with two or more replicas on the machine.",
+            labels=["machine"],
+        )
+        stopped = GaugeMetricFamily(
+            "evenkeel_machine_stops_groups",
+            "Those of them that have no majority without the machine.",
+            labels=["machine"],
+        )
+        for one in machines_of(zones, members):
+            nodes.add_metric([one.machine], len(alive & set(one.nodes)))
+            led.add_metric([one.machine], sum(on[node] for node in one.nodes))
+            crowded.add_metric([one.machine], len(one.crowded))
+            stopped.add_metric([one.machine], len(one.stopped))
+        return (nodes, led, crowded, stopped)
 
     def _replicas(self) -> Iterable[Metric]:
         """Replicas of groups, from the registry and the nodes that are alive."""

@@ -128,6 +128,7 @@ def _nodes(config: Config, engine: Engine, broker: Broker, now: Now) -> list[dic
                 "id": node,
                 "kafka": None if known is None else f"{known.kafka.host}:{known.kafka.port}",
                 "http": None if known is None else f"{known.http.host}:{known.http.port}",
+                "zone": "" if known is None else known.zone,
                 "alive": node in there,
             }
         )

@@ -33,19 +33,26 @@ def problems(
         start[group] = draw(st.lists(st.sampled_from(mine), max_size=demand[group], unique=True))
         if draw(st.integers(0, 3)):
             zone_most[group] = draw(st.integers(1, 2))
+    zone = {node: draw(st.sampled_from("aabc")) for node in nodes}
+    capacity = {node: draw(st.sampled_from([1, 2, 2, 4])) for node in nodes}
+    zones_first, level = draw(st.booleans()), draw(st.booleans())
+    shares = Counter[str]()
+    for node in nodes:
+        shares[zone[node]] += 0 if zones_first else capacity[node]
     return AssignmentProblem(
         choices=choices,
         demand=demand,
         start=start,
-        capacity={node: draw(st.sampled_from([1, 2, 2, 4])) for node in nodes},
+        capacity=capacity,
         fixed={node: draw(st.integers(0, 2)) for node in nodes},
-        zone={node: draw(st.sampled_from("aabc")) for node in nodes},
+        zone=zone,
         zone_most=zone_most,
-        level_zones=draw(st.booleans()),
+        zone_share={one: share or 1 for one, share in shares.items()} if level else {},
+        zones_first=zones_first,
     )
 
 
-Cost = tuple[int, int, int, Fraction, int]
+Cost = tuple[int, int, Fraction, Fraction, int]
 
 
 def cost(problem: AssignmentProblem, sets: dict[GroupId, tuple[NodeId, ...]]) -> Cost:
@@ -62,12 +69,16 @@ def cost(problem: AssignmentProblem, sets: dict[GroupId, tuple[NodeId, ...]]) ->
     in_zones = Counter[str]()
     for node, count in counts.items():
         in_zones[problem.zone[node]] += count
-    squares = sum(count**2 for count in in_zones.values()) if problem.level_zones else 0
+    squares = sum(
+        (Fraction(in_zones[zone] ** 2, share) for zone, share in problem.zone_share.items()),
+        Fraction(0),
+    )
     nodes = sum(
         (Fraction(counts[node] ** 2, capacity) for node, capacity in problem.capacity.items()),
         Fraction(0),
     )
-    return penalty, excess, squares, nodes, price
+    uneven = (squares, nodes) if problem.zones_first else (nodes, squares)
+    return penalty, excess, *uneven, price
 
 
 def taken(found: Assignment) -> dict[GroupId, tuple[NodeId, ...]]:
@@ -97,7 +108,8 @@ def _at(problem: AssignmentProblem, found: Assignment) -> AssignmentProblem:
         fixed=problem.fixed,
         zone=problem.zone,
         zone_most=problem.zone_most,
-        level_zones=problem.level_zones,
+        zone_share=problem.zone_share,
+        zones_first=problem.zones_first,
     )
 
 

@@ -1,6 +1,7 @@
 """Which nodes host which group: conditions for every plan, and clusters that grow and shrink."""
 
 from collections import Counter
+from fractions import Fraction
 from itertools import combinations, product
 from random import Random
 
@@ -221,15 +222,28 @@ def squares(problem: ReplicaProblem, sets: Sets) -> int:
     return sum(counts[host.node] ** 2 * 100 // host.capacity for host in problem.hosts)
 
 
+def zone_squares(problem: ReplicaProblem, sets: Sets) -> Fraction:
+    """How uneven zones are, for what their nodes that stay have together."""
+    there, share = Counter[str](), Counter[str]()
+    for host in problem.hosts:
+        if host.state in (HostState.FIT, HostState.AWAY):
+            share[host.zone] += host.capacity
+        there[host.zone] += sum(host.node in members for members in sets.values())
+    each = (Fraction(count**2, share[zone] or 1) for zone, count in there.items())
+    return sum(each, Fraction(0))
+
+
 def zone_excess(problem: ReplicaProblem, sets: Sets) -> int:
     zone = {host.node: host.zone for host in problem.hosts}
     staying = (HostState.FIT, HostState.AWAY)
-    zones = len({host.zone for host in problem.hosts if host.state in staying})
+    sizes = Counter(host.zone for host in problem.hosts if host.state in staying)
     excess = 0
     for members in sets.values():
         there = Counter(zone[node] for node in members)
-        most = -(-len(members) // max(1, zones))
-        excess += sum(max(0, count - most) for count in there.values()) if zones > 1 else 0
+        most = 1
+        while most < len(members) and sum(min(n, most) for n in sizes.values()) < len(members):
+            most += 1
+        excess += sum(max(0, count - most) for count in there.values()) if len(sizes) > 1 else 0
     return excess
 
 
@@ -244,14 +258,15 @@ def test_brute_force_finds_no_sets_that_are_better_and_copy_less(problem: Replic
         there = node in one.wanted or node in one.members
         return states[node] is HostState.FIT or (there and states[node] is not HostState.LEAVING)
 
-    def cost(sets: Sets) -> tuple[int, int, int, int, int]:
+    def cost(sets: Sets) -> tuple[int, int, int, Fraction, int, int]:
         dead = sum(states[node] is HostState.DEAD for members in sets.values() for node in members)
         copied = copies = 0
         for one in problem.groups:
             new = set(sets[one.group]) - {*one.wanted, *one.members}
             copied += one.bytes * len(new) + len(new)
             copies += len(set(sets[one.group]) - set(one.wanted) - new)
-        return dead, zone_excess(problem, sets), squares(problem, sets), copied, copies
+        uneven = squares(problem, sets), zone_squares(problem, sets)
+        return dead, zone_excess(problem, sets), *uneven, copied, copies
 
     free = [one for one in problem.groups if any(may(one, node) for node in states)]
     candidates = (

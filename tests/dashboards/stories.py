@@ -67,6 +67,11 @@ def of_cluster(
     )
 
 
+def stops(cluster: str, node: int, machine: str) -> str:
+    labels = f'cluster="{cluster}",node="{node}",machine="{machine}"'
+    return f"evenkeel_machine_stops_groups{{{labels}}}"
+
+
 def of_histogram(alert: str, histogram: str) -> Story:
     """A tenth of node 1's observations take half a second, from minute 20 on; none of node 2's."""
     series = {}
@@ -300,6 +305,18 @@ REPLICAS = [
         quiet=("4m",),
     ),
     of_cluster("EvenkeelUnderReplicated", "evenkeel_groups_under_replicated", 2, 0, "11m", "9m"),
+    Story(
+        alert="EvenkeelMachineHoldsMajority",
+        series={
+            stops("c", 1, "a"): steady((0, 5), (4, 40), (0, 5)),
+            stops("c", 2, "a"): steady((0, 50)),
+            stops("c", 1, "b"): steady((0, 50)),
+            stops("d", 1, "a"): steady((0, 50)),
+        },
+        fires="21m",
+        labels={"cluster": "c", "machine": "a"},
+        quiet=("4m", "19m", "49m"),
+    ),
     Story(
         alert="EvenkeelReplicaBehind",
         series={

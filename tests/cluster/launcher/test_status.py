@@ -180,3 +180,37 @@ def test_the_json_is_json_and_says_the_same() -> None:
     assert value["nodes"][0]["durability"] == "fsync"
     assert value["groups"][1]["master"] == 1
     assert value["groups"][1]["ballot"] == [123_456, 1]
+
+
+def on_machines(zones: dict[int, str], members: dict[str, list[int]]) -> ClusterView:
+    rows = [{"id": node, "kafka": "k:1", "zone": zone} for node, zone in zones.items()]
+    groups = [group(0, 1), group(1, 2)]
+    more = {"nodes": rows, "group_members": members}
+    answers = {node: answer(node, groups, **more) for node in (1, 2)}
+    return view(*(row(node, answers.get(node)) for node in zones))
+
+
+def test_machines_are_shown_with_what_their_loss_would_stop() -> None:
+    """Three copies on two machines: two of them are on one."""
+    seen = on_machines({1: "a", 2: "b", 3: "a", 4: "b"}, {"0": [1, 2, 3, 4], "1": [1, 2, 3]})
+    one, other = seen.machines()
+    assert (one["machine"], one["nodes"], one["answering"]) == ("a", [1, 3], [1])
+    assert (one["masters"], other["masters"]) == (1, 1)
+    assert (one["crowded"], one["stopped_without"]) == ([0, 1], [0, 1])
+    assert (other["crowded"], other["stopped_without"]) == ([0], [0])
+    text = render(seen)
+    assert "a                 1,3             1/2        1             2" in text
+    assert "note: 2 Paxos groups have two or more copies on machine a" in text
+    assert all(len(line) <= COLUMNS for line in text.splitlines())
+    document = json.loads(json.dumps(to_json(seen)))
+    assert [one["zone"] for one in document["nodes"]] == ["a", "b", "a", "b"]
+    assert [one["machine"] for one in document["machines"]] == ["a", "b"]
+
+
+def test_what_is_apart_needs_no_note_and_nodes_without_zones_no_table() -> None:
+    apart = on_machines({1: "a", 2: "b", 3: "c"}, {"0": [1, 2, 3], "1": [1, 2, 3]})
+    assert "note:" not in render(apart)
+    assert "machine " in render(apart)
+    assert "machine " not in render(on_machines({1: "", 2: "", 3: ""}, {"0": [1, 2, 3]}))
+    old = view(row(1, answer(1, [group(0, 1)], nodes=[{"id": 1, "kafka": "k:1"}])))
+    assert old.machines() == [], "a node of an older version names no zones"

@@ -128,3 +128,20 @@ async def test_what_there_is(harness: Harness) -> None:
         (4, "added", 0),
     ]
     assert (view["founders"], view["replicas"], view["moves_left"]) == ([1, 2, 3], 3, 0)
+
+
+async def test_machines_are_told_with_what_their_loss_would_stop(harness: Harness) -> None:
+    registry = harness.registry
+    assert json.loads((await harness.admin.show(None)).body)["machines"] == []
+    for node, zone in ((1, "a"), (2, "b"), (3, "a")):
+        registry.apply_command(register(node, 2, zone), 5)
+    one, other = json.loads((await harness.admin.show(None)).body)["machines"]
+    assert (one["machine"], one["nodes"], one["groups"]) == ("a", [1, 3], 3)
+    assert one["crowded"] == one["stopped_without"] == [0, 1, 2]
+    assert "3 Paxos groups have two or more copies on machine a" in one["problem"]
+    assert (other["machine"], other["alive"], other["crowded"], other["problem"]) == (
+        "b",
+        [2],
+        [],
+        "",
+    )

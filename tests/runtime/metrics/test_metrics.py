@@ -203,6 +203,18 @@ def test_nodes_are_told_by_state(node: Node) -> None:
     assert shown() == [0, 1, 1]
 
 
+def test_machines_are_told_where_nodes_have_one(node: Node, tmp_path: Path) -> None:
+    assert value(node, "evenkeel_machine_nodes", machine="") is None
+    (tmp_path / "other").mkdir()
+    with one_node(tmp_path / "other", "node.zone=a") as on_a:
+        run_until(on_a, lambda: not on_a.shell.not_ready())
+        everywhere = len(on_a.registry.groups)
+        run_until(on_a, lambda: value(on_a, "evenkeel_machine_masters", machine="a") == everywhere)
+        assert value(on_a, "evenkeel_machine_nodes", machine="a") == 1
+        assert value(on_a, "evenkeel_machine_crowded_groups", machine="a") == 0
+        assert value(on_a, "evenkeel_machine_stops_groups", machine="a") == 0
+
+
 def test_pauses_are_told(node: Node) -> None:
     assert value(node, "evenkeel_balancer_paused") == 0
     done(node, PauseBalancer(True))
