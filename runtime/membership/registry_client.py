@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from balancer.planner.planner import even_placement
+from balancer.registry.codec import decode_result, encode_command
 from balancer.registry.commands import (
     Command,
     Decided,
@@ -17,8 +18,6 @@ from balancer.registry.commands import (
     RegisterNode,
     Result,
     SetPlacement,
-    decode_result,
-    encode_command,
 )
 from balancer.registry.registry import Registry
 from broker.ports import Groups

@@ -8,7 +8,8 @@ from typing import ClassVar, Final, cast
 
 import attrs
 
-from balancer.registry.commands import DrainNode, encode_command
+from balancer.registry.codec import encode_command
+from balancer.registry.commands import DrainNode
 from broker.proposals.commands import CommandError, CommandKind, opaque, parse, records
 from broker.proposals.intake import Done, FailureReason, NotDone, Outcome
 from broker.state_machine.machine import GroupMachine

@@ -2,7 +2,8 @@
 
 import pytest
 
-from balancer.registry.commands import Done, FoundCluster, decode_result, encode_command
+from balancer.registry.codec import decode_result, encode_command
+from balancer.registry.commands import Done, FoundCluster
 from balancer.registry.registry import Registry
 from broker.proposals import commands
 from broker.proposals.commands import RECORDS_RESULT, CommandKind
