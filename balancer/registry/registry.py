@@ -69,14 +69,14 @@ from balancer.registry.records import (
     Cluster,
 )
 from balancer.registry.versions import (
-    NEWEST,
-    OLDEST,
     HoldClusterVersion,
     LaterVersionError,
     NoteReads,
     RaiseClusterVersion,
 )
 from paxos.ids import REGISTRY_GROUP, GroupId, NodeId, Slot
+from wire.software import CLUSTER_VERSION_NEWEST as NEWEST
+from wire.software import CLUSTER_VERSION_OLDEST as OLDEST
 
 PRODUCER_IDS_MAX = 1_000_000
 """In one block; brokers ask for a thousand at a time."""

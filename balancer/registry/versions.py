@@ -14,14 +14,8 @@ import attrs
 from balancer.registry.packing import FLAG, I32, STRING, U16, PackingError, mapping, record
 from balancer.registry.records import NODES_MAX
 from paxos.ids import NodeId
+from wire.software import CLUSTER_VERSION_BASE as BASE
 
-BASE: Final = 1
-"""Of clusters whose registry names none: all nodes can read what 0.2.0 wrote before assignments by
-hand and consumer groups of both protocols."""
-NEWEST: Final = 2
-"""The newest that this program reads and may write."""
-OLDEST: Final = 1
-"""The oldest that this program can take part in."""
 SOFTWARE_CHARS_MAX: Final = 64
 
 
