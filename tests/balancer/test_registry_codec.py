@@ -61,7 +61,6 @@ from balancer.registry.policy import PlanMove, PlanRecord, Policy, Weights
 from balancer.registry.records import Address, Outcome, PartitionPlace, StealToken, Topic
 from balancer.registry.registry import Registry
 from balancer.registry.versions import (
-    NEWEST,
     HoldClusterVersion,
     LaterVersionError,
     NoteReads,
@@ -70,6 +69,7 @@ from balancer.registry.versions import (
 )
 from paxos.ids import GroupId, Incarnation, NodeId, Slot
 from tests.balancer.literals import acquire, founded, placement, register, run
+from wire.software import CLUSTER_VERSION_NEWEST as NEWEST
 
 i32 = st.integers(-(2**31), 2**31 - 1)
 i64 = st.integers(-(2**63), 2**63 - 1)
@@ -376,7 +376,7 @@ def image(version: int) -> bytes:
 
 
 def test_the_bytes_of_an_image_do_not_change() -> None:
-    assert ordered().snapshot() == image(7), "what nodes of 0.2.0 can read"
+    assert ordered().snapshot() == image(7), "what older nodes can read"
     assert Registry.restore(image(7)).snapshot() == image(7)
     assert versioned().snapshot() == image(8)
     assert Registry.restore(image(8)).snapshot() == image(8)
