@@ -11,6 +11,7 @@ from typing import Any
 from balancer.machines import machines_of, statement
 from balancer.registry.commands import AddNode, Command, RemoveNode, SetReplicaSets
 from balancer.registry.records import Address as RegistryAddress
+from balancer.registry.registry import Registry
 from paxos.ids import REGISTRY_GROUP, GroupId, NodeId, Now
 from paxos.quorum import quorum_size
 from runtime.admin.versions import VersionAdmin
