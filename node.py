@@ -361,6 +361,7 @@ class Node:
             founders=config.founders,
             balance_every_ns=config.balancer.interval_ms * MS,
             upkeep=self.upkeep,
+            raising=settings.raising(config),
             journal=journal,
         )
         engine.hooks, self.shell.local_records = self.shell, self.local_records
@@ -400,7 +401,7 @@ class Node:
             self.client, self.loop, self.planner, now=engine.now, wake=self.wakeup.set
         )
         self.node_admin = NodeAdmin(
-            engine, self.registry, self.hosting.members, self.balancer_admin.propose
+            engine, self.shell.raising, self.hosting.members, self.balancer_admin.propose
         )
         self.shell.console = self.console = Console(
             engine,
@@ -508,6 +509,7 @@ def build_broker(node: Node) -> Broker:
             TopicsOf(node.registry),
             node.machine.new_id,
             partial(paxos_group_of, node.registry),
+            node.engine.gate,
         ),
         statistics=node.statistics,
         new_topic_id=node.machine.new_id,
@@ -589,9 +591,7 @@ async def drain(node: Node) -> None:
     """Hand over all masters before stopping, and answer what was asked, for at most DRAIN_S."""
     leaving = node.leave()
     with trio.move_on_after(DRAIN_S):
-        while True:
-            if not leaving.step():
-                break
+        while leaving.step():  # noqa: ASYNC110 (a step of work, not a condition)
             await trio.sleep(STEP_S)
     leaving.end()
 

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from balancer.registry.commands import Command, Result, decode_result, encode_command
+from balancer.registry.codec import decode_result, encode_command
+from balancer.registry.commands import Command, Result
 from broker.ports import Groups, Timers
 from broker.proposals.commands import CommandKind, opaque
 from broker.proposals.intake import Done, FailureReason, NotDone, Outcome

@@ -45,6 +45,7 @@ from cli import (
     topic as topic_cli,
 )
 from cli.clusters import target as chosen
+from cli.clusters import version as cluster_version
 from cli.clusters.contexts import ContextError
 from cli.clusters.kafka_commands import FAILED, INTERRUPTED, ClientError
 from cli.clusters.reach import RefusedError
@@ -175,6 +176,7 @@ def _parser() -> argparse.ArgumentParser:
         ("group", group_cli, "show consumer groups, set their offsets, delete them"),
         ("node", node_cli, "start a node, show nodes, add, remove or replace one"),
         ("machine", machine_cli, "run a machine's node processes, drain and upgrade machines"),
+        ("cluster", cluster_version, "show and raise the version of what is in the logs"),
         ("debug", bundle, "collect what helps others to understand a problem"),
         ("config", configuration, "show every setting of a node, or check a configuration"),
         ("generate", generate, "print what runs nodes as services: systemd units, a compose file"),

@@ -56,6 +56,8 @@ class ClusterView:
     groups_count: int
     """How many there are with the registry's, as the nodes that answer have it."""
     placement_version: int
+    cluster_version: int | None
+    """None: nodes of before there were cluster versions answer."""
     balancer: Mapping[str, Any] | None
     steals: tuple[Mapping[str, Any], ...]
     """The finished ones that the registry remembers, oldest first."""
@@ -187,6 +189,10 @@ def merge(cluster_id: str, nodes: tuple[NodeRow, ...]) -> ClusterView:
         ),
         groups_count=int(newest.get("groups_count", -1)) + 1,
         placement_version=int(newest.get("placement_version", 0)),
+        cluster_version=max(
+            (int(one["cluster_version"]) for _, one in answers if "cluster_version" in one),
+            default=None,
+        ),
         balancer=newest.get("balancer"),
         steals=tuple(steal for _, steal in sorted(steals.items())),
         zones={int(row["id"]): str(row.get("zone") or "") for row in newest.get("nodes", ())},
@@ -228,6 +234,7 @@ def to_json(view: ClusterView) -> dict[str, Any]:
         "cluster_id": view.cluster_id,
         "unknown": view.unknown(),
         "placement_version": view.placement_version,
+        "cluster_version": view.cluster_version,
         "balancer": view.balancer,
         "nodes": [
             {
@@ -254,6 +261,11 @@ def to_json(view: ClusterView) -> dict[str, Any]:
 def render(view: ClusterView) -> str:
     """For people: at most 80 columns wide."""
     lines = [f"cluster {view.cluster_id}, placement version {view.placement_version}"]
+    if view.cluster_version is not None:
+        lines[0] += f", cluster version {view.cluster_version}"
+    versions = sorted({str(row.status["version"]) for row in view.nodes if row.status is not None})
+    if len(versions) > 1:
+        lines.append(f"nodes run Evenkeel {' and '.join(versions)}: evenkeel cluster version")
     lines.append(_balancer_line(view.balancer))
     unsafe = [str(row.spec.id) for row in view.nodes if _durability(row) not in ("fsync", "-")]
     if unsafe:

@@ -150,7 +150,10 @@ class LiveCoordinator:
 
 
 class Coordinator:
-    """`topics` returns the topics that exist; `match` the topics a pattern matches (KIP-848)."""
+    """`topics` returns the topics that exist; `match` the topics a pattern matches (KIP-848).
+
+    For `no_mixing` see Tenure.
+    """
 
     def __init__(
         self,
@@ -158,7 +161,9 @@ class Coordinator:
         config: CoordinatorConfig,
         topics: Callable[[], Topics],
         match: Match,
+        no_mixing: Callable[[], str] = lambda: "",
     ) -> None:
+        self._no_mixing = no_mixing
         self._topics = topics
         self._match = match
         self._store = store
@@ -179,7 +184,7 @@ class Coordinator:
         """
         assert self._live is None, "elected twice"
         self._seen_ms = now_ms
-        tenure = Tenure(self._store, self._config, term, secret, self._counters)
+        tenure = Tenure(self._store, self._config, term, secret, self._counters, self._no_mixing)
         tenure.now_ms = now_ms
         left_as, left = self._left
         if left_as == term:  # nobody was master in between

@@ -19,6 +19,7 @@ from paxos.timing import Strategy, Timing
 from runtime.clients.clients import ClientLimits
 from runtime.config.config import Config
 from runtime.config.fields import Address
+from runtime.membership.raising import RaisingConfig
 from runtime.upkeep.checkpointing import CheckpointConfig
 from runtime.upkeep.upkeep import UpkeepConfig
 from storage.disk.space import SpaceConfig
@@ -203,6 +204,13 @@ def clients(config: Config) -> ClientLimits:
 def found_cluster(config: Config) -> FoundCluster:
     groups = config.groups
     return FoundCluster(config.node.cluster_id, groups.count, config.founders, groups.replicas)
+
+
+def raising(config: Config) -> RaisingConfig:
+    return RaisingConfig(
+        automatic=config.node.raise_cluster_version == "automatic",
+        after_ns=config.node.raise_after_s * 1_000 * MS,
+    )
 
 
 def register_node(config: Config, incarnation: Incarnation) -> RegisterNode:

@@ -26,6 +26,7 @@ from runtime.console.console import Console
 from runtime.engine.engine import Engine
 from runtime.membership.local_records import LocalRecords
 from runtime.membership.masters import MasterGossip, claims_for
+from runtime.membership.raising import Raising, RaisingConfig
 from runtime.membership.registry_client import Joining
 from runtime.metrics.collector import NodeMetrics
 from runtime.peers.peers import Peers
@@ -67,6 +68,7 @@ class Shell:
         founders: Sequence[NodeId],
         balance_every_ns: int,
         upkeep: Upkeep,
+        raising: RaisingConfig,
         journal: Journal,
     ) -> None:
         self.engine, self.broker, self.loop, self.joining = engine, broker, loop, joining
@@ -82,6 +84,9 @@ class Shell:
         loop.give, loop.given = handovers.give, lambda: handovers.targets
         handovers.write_down = broker.consumer_groups.handing_over
         self._forward_group_requests()
+        self.raising = Raising(engine.multi.me, joining.client, peers.versions, raising, journal)
+        engine.gate.version = lambda: self.raising.version
+        engine.gate.waits_for = self.raising.waits_for
         self.planner, self.meter = planner, meter
         self._founders, self._journal = founders, journal
         self._gossip = MasterGossip(engine.multi.timing.renew_every_ns)
@@ -174,7 +179,10 @@ class Shell:
             self.clients.tick()
             self.peers.tick()
             self.metrics.tick()
+            if engine.takes_part:
+                self.raising.tick(now, master=engine.acting(REGISTRY_GROUP))
             if self.local_records is not None:
+                self.local_records.cluster_version = self.raising.version
                 self.local_records.tick()
             if self.console is not None:
                 self.console.tick(now)
@@ -324,6 +332,7 @@ class Shell:
         peers = {node: Address(*one) for node, one in registry.peers.items()}
         for node in self.peers.follow(peers, registry.removed):
             self.engine.no_peer(node)
+        self.peers.cluster_version_is(registry.cluster_version.version)
         self.engine.clock.needs((1 + len(self.peers.outgoing)) // 2)
 
     def _remove(self, why: str) -> None:
@@ -410,7 +419,8 @@ class Shell:
         registrar = self.engine.multi.replicas.get(REGISTRY_GROUP)
         if registrar is not None and registrar.rejoin is not None:
             return why_no_master(REGISTRY_GROUP, registrar)
-        why = self.joining.refusal or "is a majority of the nodes up?"
+        refusals = self.joining.refusal, *self.peers.refusals
+        why = "; ".join(filter(None, refusals)) or "is a majority of the nodes up?"
         return f"not registered with the cluster yet: {why}"
 
 

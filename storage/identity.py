@@ -21,6 +21,12 @@ from storage.disk.space import write_with_reserve
 from storage.errors import DirectoryRefused
 from storage.format import CLUSTER_BYTES_MAX, SEGMENT_SUFFIX
 from storage.lives import Lives, read_lives, write_lives
+from wire.software import (
+    CLUSTER_VERSION_BASE,
+    CLUSTER_VERSION_NEWEST,
+    CLUSTER_VERSION_OLDEST,
+    VERSION,
+)
 
 IDENTITY_NAME: Final = "identity"
 IDENTITY_COPY_NAME: Final = "identity.copy"
@@ -30,7 +36,10 @@ FORMAT_VERSION: Final = 3
 """Of the directory as a whole: raised when an older program could read every byte but would
 interpret it differently. 2: partitions judge write tokens (ADR 28). 3: commands say what they were
 decided on (ADR 33)."""
-READABLE_VERSIONS: Final = (1, 2, 3)
+WITH_CLUSTER_VERSION: Final = 4
+"""The same from cluster version 2 on, which it names: a program that cannot read what is in the
+directory must say so, before it reads anything else."""
+READABLE_VERSIONS: Final = (1, 2, 3, WITH_CLUSTER_VERSION)
 _TITLE: Final = b"evenkeel data directory, format "
 _TITLES: Final = [_TITLE + b"%d" % version for version in READABLE_VERSIONS]
 
@@ -51,6 +60,8 @@ class Identity:
     previous: Incarnation = INCARNATION_ZERO
     """The incarnation that was admitted with this directory last; the last one that started where
     that is not known (storage.lives), and 0 for an empty directory."""
+    cluster_version: int = CLUSTER_VERSION_BASE
+    """The highest that this node has seen: the log may have what it allows."""
     damaged: tuple[str, ...] = ()
     """Which of the two files were damaged when this boot read them; it has replaced them."""
 
@@ -80,6 +91,7 @@ def boot(disk: Disk, cluster: str, node: NodeId, *, first: int = 1) -> Identity:
                 f"the data directory belongs to node {old.node} of cluster {old.cluster!r}; this is"
                 f" node {node} of cluster {cluster!r}: correct the configuration or the path"
             )
+        _check_cluster_version(old.cluster_version)
     incarnation = Incarnation(max(old.incarnation, lives.above, first - 1) + 1)
     new = attrs.evolve(old, incarnation=incarnation, previous=previous, damaged=damaged)
     lives = lives.started(incarnation, previous, last=old.incarnation)
@@ -109,14 +121,15 @@ def read_identity(disk: Disk) -> tuple[Identity | None, tuple[str, ...]]:
             else:
                 found.append(identity)
     if found:
-        return max(found, key=lambda one: (one.incarnation, one.has_log)), tuple(damaged)
+        newest = max(found, key=lambda one: (one.incarnation, one.has_log, one.cluster_version))
+        return newest, tuple(damaged)
     if damaged:
         title = read_around(disk.open(damaged[0]), IDENTITY_BYTES_MAX, 0).partition(b"\n")[0]
         if title.startswith(_TITLE) and title not in _TITLES:
             raise DirectoryRefused(
                 f"the data directory says {title.decode('ascii', 'replace')!r}; this program reads "
-                f"format {FORMAT_VERSION} and those before: use the version of the program that "
-                "wrote it"
+                f"format {WITH_CLUSTER_VERSION} and those before: use the version of the program "
+                "that wrote it"
             )
         raise DirectoryRefused(
             f"the file {damaged[0]!r} is damaged: restore it from an exact copy, or let the node"
@@ -128,6 +141,28 @@ def read_identity(disk: Disk) -> tuple[Identity | None, tuple[str, ...]]:
             "is nor how often it booted: restore the file, or start with an empty directory"
         )
     return None, ()
+
+
+def _check_cluster_version(version: int) -> None:
+    """
+    Raises:
+        DirectoryRefused: this program cannot read what is in the directory.
+    """
+    if not CLUSTER_VERSION_OLDEST <= version <= CLUSTER_VERSION_NEWEST:
+        raise DirectoryRefused(
+            f"the data directory is of cluster version {version}, which never falls; this is "
+            f"Evenkeel {VERSION}, which reads cluster versions {CLUSTER_VERSION_OLDEST} to "
+            f"{CLUSTER_VERSION_NEWEST}: start the node with the version of Evenkeel that the other "
+            "nodes run (docs/upgrades.md)"
+        )
+
+
+def mark_cluster_version(disk: Disk, version: int) -> None:
+    """Note that the cluster version has risen: an older program must not go on with this
+    directory."""
+    identity, _ = read_identity(disk)
+    if identity is not None and identity.cluster_version < version:
+        _write(disk, attrs.evolve(identity, cluster_version=version))
 
 
 def mark_log_created(disk: Disk, identity: Identity) -> None:
@@ -147,12 +182,15 @@ def _write(disk: Disk, identity: Identity) -> None:
 
 
 def _encode(identity: Identity, version: int = FORMAT_VERSION) -> bytes:
+    named = identity.cluster_version > CLUSTER_VERSION_BASE
+    if named:
+        version = WITH_CLUSTER_VERSION
     text = (
         f"evenkeel data directory, format {version}\n"
         f"cluster {identity.cluster}\n"
         f"node {identity.node}\n"
         f"incarnation {identity.incarnation}\n"
-        f"log {int(identity.has_log)}\n"
+        f"log {int(identity.has_log)}\n" + f"cluster-version {identity.cluster_version}\n" * named
     ).encode()
     return text + f"crc32c {crc32c(text):08x}\n".encode()
 
@@ -161,12 +199,16 @@ def _decode(data: bytes) -> Identity | None:
     """Read it back. Only the very bytes that `_encode` makes are accepted, so any flip is found."""
     try:
         _title, *fields, _ = data.decode("ascii").splitlines()
-        cluster, node, incarnation, has_log = (field.split(" ", 1)[1] for field in fields)
+        cluster, node, incarnation, has_log, *last = (field.split(" ", 1)[1] for field in fields)
         identity = Identity(
-            cluster, NodeId(int(node)), Incarnation(int(incarnation)), has_log == "1"
+            cluster,
+            NodeId(int(node)),
+            Incarnation(int(incarnation)),
+            has_log == "1",
+            cluster_version=int(last[0]) if last else CLUSTER_VERSION_BASE,
         )
         intact = (
-            data in [_encode(identity, version) for version in READABLE_VERSIONS]
+            data in [_encode(identity, version) for version in range(1, FORMAT_VERSION + 1)]
             and 0 <= identity.incarnation < INCARNATION_MAX
         )
     except (ValueError, IndexError):

@@ -27,6 +27,7 @@ from balancer.registry.records import (
 )
 from balancer.registry.replica_sets import ReplicaSets
 from balancer.registry.steal_tokens import StealTokens
+from balancer.registry.versions import ClusterVersion
 from paxos.ids import SLOT_ZERO, GroupId, NodeId, Slot
 
 
@@ -64,6 +65,7 @@ class Document:
         self.weights = Weights()
         self.plans: tuple[PlanRecord, ...] = ()
         """The latest adopted plans, oldest first."""
+        self.cluster_version = ClusterVersion()
         self._roster = NodeRecords()
         self._replicas = ReplicaSets()
         self._catalogue = Catalogue()
@@ -228,6 +230,7 @@ class Document:
             epochs=dict(sorted(catalogue.epochs.items())),
             epoch_floor=catalogue.epoch_floor,
             orders=self.orders,
+            cluster_version=self.cluster_version,
         )
 
     @classmethod
@@ -266,6 +269,7 @@ class Document:
         self.paused_groups = frozenset(image.paused_groups)
         self.policy, self.pins, self.orders = image.policy, image.pins, image.orders
         self.weights, self.plans = image.weights, image.plans
+        self.cluster_version = image.cluster_version
         self._next_producer_id = image.next_producer_id
         self._fences = Fences(image.fenced_since, dict(image.decided))
         self._steal_tokens = StealTokens(

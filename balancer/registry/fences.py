@@ -38,12 +38,14 @@ from balancer.registry.commands import (
     SetReplicaSets,
     TopicDeleted,
 )
+from balancer.registry.versions import HoldClusterVersion, RaiseClusterVersion
 from paxos.ids import SLOT_ZERO, Slot
 
 _DELETED: Final = "deleted"
 """The last time that any topic was deleted: it leaves nothing behind to compare with."""
 _PLACEMENT: Final = "placement"
 _POLICY: Final = "policy"
+_CLUSTER_VERSION: Final = "cluster version"
 
 
 @attrs.define
@@ -102,5 +104,7 @@ def _things(command: Command) -> list[str]:
             return [_PLACEMENT]
         case SetPolicy():
             return [_POLICY]
+        case RaiseClusterVersion() | HoldClusterVersion():
+            return [_CLUSTER_VERSION]
         case _:
             return []

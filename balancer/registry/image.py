@@ -65,13 +65,15 @@ from balancer.registry.records import (
     StealToken,
     Topic,
 )
+from balancer.registry.versions import CLUSTER_VERSION, ClusterVersion
 from paxos.ids import SLOT_ZERO, GroupId, NodeId, Slot
 
-IMAGE_VERSION: Final = 7
+IMAGE_VERSION: Final = 8
 """2: tokens, policy, pins, weights and plans. 3: all cancelled tokens instead of the last. 4: node
 lives, replica sets and members. 5: the slots of decisions. 6: the bases of leader epochs. 7: the
-orders of replicas. The newest version is written; versions from 3 on are read."""
-_VERSIONS_COUNTS: Final = {3: 6, 4: 8, 5: 8, 6: 8, 7: 8}
+orders of replicas. 8: the cluster version; without one 7 is written, so that nodes
+of before can read it. Versions from 3 on are read."""
+_VERSIONS_COUNTS: Final = {3: 6, 4: 8, 5: 8, 6: 8, 7: 8, 8: 8}
 DECISIONS_MAX: Final = TOPICS_MAX + 4 * GROUPS_MAX + 2 * REMOVED_MAX
 """For every topic, every node there ever was, and the pause, pin and set of each group."""
 PIECE_TOPICS: Final = 500
@@ -113,6 +115,7 @@ class Image:
     epochs: Mapping[GroupId, int] = attrs.field(factory=dict)
     epoch_floor: int = 0
     orders: Mapping[GroupId, tuple[NodeId, ...]] = attrs.field(factory=dict)
+    cluster_version: ClusterVersion = attrs.field(factory=ClusterVersion)
 
 
 _TOPICS: Final[Mapping[int, Field[tuple[Topic, ...]]]] = {
@@ -165,12 +168,19 @@ _IMAGES: Final[Mapping[int, Field[Image]]] = {
     4: opening(Image, *_OPENING_4, _TOPICS[4], *_REST_4),
     5: opening(Image, *_OPENING_4, _TOPICS[5], *_REST_5),
     6: opening(Image, *_OPENING_4, _TOPICS[6], *_REST_6),
-    7: record(Image, *_OPENING_4, _TOPICS[7], *_REST_6, REPLICA_SETS),
+    7: opening(Image, *_OPENING_4, _TOPICS[7], *_REST_6, REPLICA_SETS),
+    8: record(Image, *_OPENING_4, _TOPICS[8], *_REST_6, REPLICA_SETS, CLUSTER_VERSION),
 }
 
 
+def version_for(image: Image) -> int:
+    """The version that an image is written in."""
+    return 7 if image.cluster_version.unsaid else IMAGE_VERSION
+
+
 def encode_image(image: Image) -> bytes:
-    return encode(U8, IMAGE_VERSION) + encode(_IMAGES[IMAGE_VERSION], image)
+    version = version_for(image)
+    return encode(U8, version) + encode(_IMAGES[version], image)
 
 
 def decode_image(data: bytes | memoryview) -> Image:
@@ -188,16 +198,17 @@ def encode_pieces(image: Image) -> Iterator[bytes]:
     """The image in pieces that take a few milliseconds each: first all but the topics, then
     these."""
     yield encode_image(attrs.evolve(image, topics=()))
+    field = _TOPICS[version_for(image)]
     piece: list[Topic] = []
     partitions = 0
     for topic in image.topics:
         if partitions >= PIECE_PARTITIONS or len(piece) >= PIECE_TOPICS:
-            yield encode(_TOPICS[IMAGE_VERSION], tuple(piece))
+            yield encode(field, tuple(piece))
             piece, partitions = [], 0
         piece.append(topic)
         partitions += len(topic.partitions)
     if piece:
-        yield encode(_TOPICS[IMAGE_VERSION], tuple(piece))
+        yield encode(field, tuple(piece))
 
 
 def decode_pieces(pieces: Sequence[bytes | memoryview]) -> Image:
@@ -228,6 +239,8 @@ def _decode(data: bytes | memoryview) -> Image:
     image = decode(_IMAGES[version], view[1:])
     if len(image.versions) != _VERSIONS_COUNTS[version]:
         raise PackingError(f"{len(image.versions)} versions in an image of version {version}")
+    if version == IMAGE_VERSION and image.cluster_version.unsaid:
+        raise PackingError(f"version {version} where an older one says as much")
     if image.cluster is not None and image.cluster.groups_count > GROUPS_MAX:
         raise PackingError(f"{image.cluster.groups_count} groups, at most {GROUPS_MAX}")
     ascending = (

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from balancer.registry.codec import decode_command, encode_result
 from balancer.registry.commands import (
     AcquireStealToken,
     AddNode,
@@ -48,8 +49,6 @@ from balancer.registry.commands import (
     TokenReleased,
     TopicCreated,
     TopicDeleted,
-    decode_command,
-    encode_result,
 )
 from balancer.registry.document import Document
 from balancer.registry.packing import PackingError
@@ -69,7 +68,15 @@ from balancer.registry.records import (
     WALL_NS_MAX,
     Cluster,
 )
+from balancer.registry.versions import (
+    HoldClusterVersion,
+    LaterVersionError,
+    NoteReads,
+    RaiseClusterVersion,
+)
 from paxos.ids import REGISTRY_GROUP, GroupId, NodeId, Slot
+from wire.software import CLUSTER_VERSION_NEWEST as NEWEST
+from wire.software import CLUSTER_VERSION_OLDEST as OLDEST
 
 PRODUCER_IDS_MAX = 1_000_000
 """In one block; brokers ask for a thousand at a time."""
@@ -86,9 +93,14 @@ class Registry(Document):
 
         Several commands of one entry come one by one with the same slot. Bytes that are not a
         command also have a result: every node must reach the same state with them.
+
+        Raises:
+            LaterVersionError: it is a command that only a later version of this program can read.
         """
         try:
             decoded = decode_command(command)
+        except LaterVersionError:
+            raise
         except PackingError as error:
             decoded = None
             result: Result = Refused(Refusal.MALFORMED, str(error)[:200])
@@ -129,6 +141,8 @@ class Registry(Document):
                 return self._change_placement(command)
             case SetPolicy() | PublishWeights():
                 return self._change_policy(command)
+            case RaiseClusterVersion() | HoldClusterVersion() | NoteReads():
+                return self._change_version(command)
             case AcquireStealToken() | ReleaseStealToken() | PauseBalancer() | CancelSteal():
                 return self._steer(command)
 
@@ -194,6 +208,37 @@ class Registry(Document):
             return Refused(Refusal.INVALID_CLUSTER, "a node with founders in its settings is first")
         return None
 
+    # ---- cluster version -------------------------------------------------------------------------
+
+    def _change_version(
+        self, command: RaiseClusterVersion | HoldClusterVersion | NoteReads
+    ) -> Result:
+        before = self.cluster_version
+        match command:
+            case RaiseClusterVersion(version=version):
+                if version > NEWEST:
+                    raise LaterVersionError(
+                        f"cluster version {version}; this version of Evenkeel reads {OLDEST} to "
+                        f"{NEWEST}"
+                    )
+                problem = before.too_old(version, self.nodes)
+                if version < before.version:
+                    problem = f"the cluster version is {before.version}, and never falls"
+                if problem:
+                    return Refused(Refusal.CLUSTER_VERSION, problem)
+                after = attrs.evolve(before, version=version)
+            case HoldClusterVersion(held=held):
+                after = attrs.evolve(before, held=held)
+            case NoteReads(node=node, reads=reads):
+                problem = reads.problem()
+                if node not in self.nodes or problem:
+                    return Refused(Refusal.UNKNOWN_NODE, problem or f"node {node}")
+                after = before.noting(node, reads)
+        if after == before:
+            return self._done()
+        self.cluster_version = after
+        return self._done("nodes")
+
     def _in_use(self, node: NodeId) -> Refused | None:
         use = self._replicas.use_of(node, self.groups, self.cluster)
         if not use and node in self.placement.values():
@@ -202,6 +247,7 @@ class Registry(Document):
 
     def _forget(self, node: NodeId) -> None:
         """Delete what concerned a node that is gone; its id never means another one."""
+        self.cluster_version = self.cluster_version.forgetting(node)
         pins = {group: pin for group, pin in self.pins.items() if pin != node}
         capacities = {one: part for one, part in self.policy.capacities.items() if one != node}
         if pins != self.pins:

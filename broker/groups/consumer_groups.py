@@ -29,6 +29,7 @@ import attrs
 
 from balancer.registry.catalogue import data_groups
 from balancer.registry.registry import Registry
+from broker.formats import FormatGate, Place
 from broker.groups.forwarded_requests import RequestForwarding, sends_away
 from broker.groups.topic_patterns import matching
 from broker.ports import Groups
@@ -51,6 +52,7 @@ from coordinator.model import (
     fate_unknown,
     refusal,
 )
+from coordinator.replicated.commands import CommandKind as CoordinatorKind
 from coordinator.replicated.commands import decode_result
 from coordinator.replicated.store import GroupStore
 from coordinator.replicated.stored import StoredGroup
@@ -68,6 +70,7 @@ def hash_consumer_group(name: str, groups_count: int) -> int:
     return zlib.crc32(name.encode()) % groups_count
 
 
+MIXED: Final = int(CoordinatorKind.ASSIGNED_SNAPSHOT_MIXED)
 SWEEP_EVERY_NS: Final = 60_000 * MS
 """How often each coordinator looks for expired offsets."""
 SUSPENDED_NS_MAX: Final = 1_000 * MS
@@ -185,7 +188,9 @@ class ConsumerGroups:
         topics: Callable[[], Topics],
         secret: Callable[[], bytes],
         group_of: Callable[[str], GroupId | None] = lambda _name: None,
+        formats: FormatGate | None = None,
     ) -> None:
+        self._formats = formats
         self._group_of = group_of
         self._topics = topics
         self._secret = secret
@@ -304,11 +309,19 @@ class ConsumerGroups:
         store = machine.consumer_groups
         known = self._coordinators.get(group)
         if known is None or known[0] is not store:
-            known = (store, Coordinator(store, self.config, self._topics, matching))
+            known = (
+                store,
+                Coordinator(store, self.config, self._topics, matching, self._no_mixing),
+            )
             self._coordinators[group] = known
         self._coordinated.add(group)
         tenure = self._tenures[group] = _Tenure(group, epoch, known[1])
         tenure.coordinator.elected(self._ms(now), Slot(epoch), self._secret())
+
+    def _no_mixing(self) -> str:
+        if self._formats is None:
+            return ""
+        return self._formats.problem(Place.COORDINATOR, MIXED)
 
     def _suspend(self, tenure: _Tenure, now: Now) -> None:
         """This node may not act, and no other node does: wait for the outcome, but not for long."""

@@ -24,6 +24,8 @@ _DELETE_RECORDS: Final = struct.Struct(">Iq")
 _ADMIT: Final = struct.Struct(">Iqhi")
 ADMIT_RESULT: Final = struct.Struct(">h")
 _FENCE: Final = struct.Struct(">qB")
+FENCED_KIND_AT: Final = 8
+"""Where the body of a FENCED command has the kind of what is fenced."""
 EVERYTHING: Final = -1
 
 

@@ -23,11 +23,13 @@ import attrs
 
 from balancer.registry.image import Image, decode_pieces, encode_pieces
 from balancer.registry.packing import PackingError
+from balancer.registry.versions import LaterVersionError
 from broker.ports import NO_COLD, ColdReader
 from broker.proposals.commands import (
     ADMIT_RESULT,
     DELETE_RECORDS_RESULT,
     EVERYTHING,
+    FENCED_KIND_AT,
     RECORDS_HEAD,
     RECORDS_RESULT,
     Command,
@@ -58,11 +60,13 @@ from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator.model import ErrorCode as CoordinatorErrorCode
 from coordinator.replicated.codec import CommandError
+from coordinator.replicated.commands import CommandKind as CoordinatorKind
 from coordinator.replicated.commands import Result, encode_result
 from coordinator.replicated.store import GroupStore
 from paxos.entry import BeMaster, Buffer, Control, Entry, Steal
 from paxos.ids import SLOT_ZERO, GroupId, Now, Slot
 from paxos.lease import Lease
+from storage.errors import DirectoryRefused
 from wire.error_codes import ErrorCode
 
 
@@ -90,6 +94,8 @@ which nothing here asks for."""
 _NO_LOG_APPEND_TIME: Final = -1
 _NO_ERROR: Final = int(ErrorCode.NONE)
 _RECORDS: Final = int(CommandKind.RECORDS)
+_KIND_LAST: Final = int(max(CommandKind))
+_COORDINATOR_KIND_LAST: Final = int(max(CoordinatorKind))
 _THERE_ALREADY: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _PASSED: Final = {
     int(CommandKind.CONSUMER_GROUP): encode_result(Result(CoordinatorErrorCode.NOT_COORDINATOR)),
@@ -210,6 +216,7 @@ class GroupMachine:
         Raises:
             CommandError, DamagedEntryError, coordinator's CommandError: the entry cannot have been
                 proposed; this replica must not go on.
+            DirectoryRefused: only a later version of this program can read it; the same.
         """
         assert slot > self.applied, f"group {self.group}: slot {slot} after {self.applied}"
         self.applied = slot
@@ -462,19 +469,37 @@ class GroupMachine:
         if kind == CommandKind.RECORDS:
             return self._apply_records(command, start, keep)
         if kind == CommandKind.CONSUMER_GROUP:
+            if len(command.body) > 1 and command.body[1] > _COORDINATOR_KIND_LAST:
+                raise self._later(f"a command of consumer groups of kind {command.body[1]}")
             return self.consumer_groups.apply(command.body)
         if kind == CommandKind.REGISTRY and self._registry is not None:
-            return self._registry.apply(command.body, self.applied)
+            try:
+                return self._registry.apply(command.body, self.applied)
+            except LaterVersionError as error:
+                raise self._later(str(error)) from error
         if kind == CommandKind.DELETE_RECORDS:
             return self._delete_records(command.body)
         if kind == CommandKind.ADMIT:
             return self._admit(command.body)
         if kind == CommandKind.FENCED:
+            if len(command.body) > FENCED_KIND_AT and command.body[FENCED_KIND_AT] > _KIND_LAST:
+                raise self._later(f"a fenced command of kind {command.body[FENCED_KIND_AT]}")
             epoch, inner = parse_fenced(command)
             ours = epoch == self._lease.epoch
             return self._apply(inner, start, keep) if ours else _PASSED[inner.kind]
+        if kind > _KIND_LAST:
+            raise self._later(f"a command of kind {kind}")
         raise DamagedEntryError(
             f"group {self.group}, slot {self.applied}: no command of kind {kind} belongs here"
+        )
+
+    def _later(self, what: str) -> DirectoryRefused:
+        """The other nodes have applied what this one cannot read: it must not go on without it, now
+        or after a restart."""
+        return DirectoryRefused(
+            f"the log of Paxos group {self.group} has, in slot {self.applied}, {what}: a later "
+            "version of Evenkeel wrote it after the cluster version was raised; start this node "
+            "with that version (docs/upgrades.md)"
         )
 
     def _apply_records(self, command: Command, start: int, keep: bool) -> bytes:

@@ -387,6 +387,7 @@ class Assigning:
             raise RefusedError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the group is being written: try again"
             )
+        self.check_mixing()
         try:
             return upgraded(classic, self.topics())
         except SubscriptionError as error:
@@ -395,6 +396,16 @@ class Assigning:
                 f"the group uses the classic protocol, and what a member subscribes to "
                 f"cannot be read: {error}",
             ) from error
+
+    def check_mixing(self) -> None:
+        """Refuse to make a group one with members of both protocols while not every node could read
+        that; clients try again."""
+        why = self._tenure.no_mixing()
+        if why:
+            raise RefusedError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                f"the group cannot have members of both protocols yet: {why}",
+            )
 
     def _replace_classic(self, group: LiveAssigned) -> None:
         assert group.converts

@@ -66,6 +66,8 @@ class ClassicMembers:
         try:
             said = _read(group, request)
             self._check_limits(said)
+            if all(one.classic is None for one in group.members.values()) and not group.converts:
+                self._assigning.check_mixing()
             if not request.member_id:
                 request = attrs.evolve(request, member_id=self._new_id(request))
                 if request.require_known_member_id and request.instance_id is None:

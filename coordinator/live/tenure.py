@@ -4,6 +4,7 @@ The parts of the coordinator share it. Each entry point of `coordinator.Coordina
 then proposes the snapshots that have become due and returns the effects.
 """
 
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Final, TypeAlias, TypeVar
 
@@ -118,7 +119,11 @@ class Counters:
 
 
 class Tenure:
-    """`secret` is random and unknown to clients: it makes member ids impossible to guess."""
+    """`secret` is random and unknown to clients: it makes member ids impossible to guess.
+
+    `no_mixing` says why no group may become one with members of both protocols now: not every node
+    could read it. A group that is one already goes on: whoever has its log has read that.
+    """
 
     def __init__(
         self,
@@ -127,8 +132,10 @@ class Tenure:
         term: int,
         secret: bytes,
         counters: Counters,
+        no_mixing: Callable[[], str] = lambda: "",
     ) -> None:
         self.store = store
+        self.no_mixing = no_mixing
         self.config = config
         self.counters = counters
         self.groups: dict[ConsumerGroupId, LiveGroup] = {}

@@ -14,11 +14,13 @@ from balancer.registry.records import Address as RegistryAddress
 from balancer.registry.registry import Registry
 from paxos.ids import REGISTRY_GROUP, GroupId, NodeId, Now
 from paxos.quorum import quorum_size
+from runtime.admin.versions import VersionAdmin
 from runtime.balancing.planning_loop import masters
 from runtime.config.fields import parse_address
 from runtime.config.sections import NODE_ID_MAX
 from runtime.engine.engine import Engine
 from runtime.http.server import Answer, BadRequest, Route, json_answer
+from runtime.membership.raising import Raising
 
 
 def machine_rows(
@@ -52,12 +54,13 @@ class NodeAdmin:
     def __init__(
         self,
         engine: Engine,
-        registry: Registry,
+        raising: Raising,
         members: Callable[[GroupId], tuple[NodeId, ...]],
         propose: Callable[[Command], Awaitable[Answer]],
     ) -> None:
         """`members` returns the nodes that have a group, as far as this node knows."""
-        self._engine, self._registry = engine, registry
+        self._engine, self._registry = engine, raising.registry
+        self._raising, self._versions = raising, VersionAdmin(raising, propose)
         self._members, self._propose = members, propose
 
     def routes(self) -> dict[tuple[str, str], Route]:
@@ -65,6 +68,7 @@ class NodeAdmin:
             ("GET", "/nodes"): self.show,
             ("POST", "/admin/node"): self.change,
             ("POST", "/admin/replicas"): self.replicas,
+            **self._versions.routes(),
         }
 
     async def show(self, _body: Any) -> Answer:  # noqa: ANN401 # JSON
@@ -143,6 +147,7 @@ class NodeAdmin:
             "id": node,
             "life": self._life(node),
             "alive": node in self._engine.alive(),
+            "software": self._software(node),
             "zone": zone,
             "peer": f"{address.host}:{address.port}",
             "http": None if known is None else f"{known.http.host}:{known.http.port}",
@@ -160,6 +165,11 @@ class NodeAdmin:
         if known is None:
             return "added"
         return "leaving" if known.leaving else "active"
+
+    def _software(self, node: NodeId) -> str | None:
+        """The version of its program; None if it has told none."""
+        reads = self._raising.reads(node)
+        return None if reads is None else reads.software or None
 
     def _misplaced(self, now: Now) -> int:
         """How many groups have a master that is not the ideal one, or is unknown."""

@@ -62,6 +62,14 @@ class NodeSection:
     processes: int = int_field(
         1, 1, CONFIG_MEMBERS_MAX, "node processes that share this machine's memory limit"
     )
+    raise_cluster_version: str = choice_field(
+        "automatic",
+        ("automatic", "by-hand"),
+        "when all nodes can read the next one, or only by hand",
+    )
+    raise_after_s: int = int_field(
+        600, 0, 30 * 24 * 3600, "how long all nodes must have been able to read it before"
+    )
 
 
 @attrs.frozen(kw_only=True)

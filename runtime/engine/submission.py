@@ -10,6 +10,7 @@ from typing import Final
 import attrs
 
 from broker.config import IntakeConfig
+from broker.formats import FormatGate
 from broker.producers.producer_connections import ProducerConnections
 from broker.proposals.commands import trims
 from broker.proposals.group_commit import GroupCommit
@@ -79,6 +80,9 @@ class Submitting(KnownGroups):
         """Groups whose intake has queued commands."""
         self._taking: dict[GroupId, Intake] = {}
         """Groups that have taken a command in this round: the next one is queued after it."""
+        self.gate = FormatGate()
+        """Says which registry commands may be written; those of consumer groups ask it
+        themselves."""
         self.group_commit = GroupCommit(intake_config.group_commit_ns)
         self.forwards = forwarded.Forwards(multi.incarnation, journal)
         self._refused_of: dict[NodeId, LogLimit] = {}
@@ -96,6 +100,10 @@ class Submitting(KnownGroups):
         *,
         anywhere: bool = False,
     ) -> None:
+        refusal = self.gate.refusal(chunks[0]) if group == REGISTRY_GROUP else None
+        if refusal is not None:
+            done(Done(refusal))
+            return
         self._submit(group, Pending(chunks, sum(map(len, chunks)), done), anywhere=anywhere)
 
     def take(self, group: GroupId, pending: Pending) -> bool:
@@ -229,6 +237,11 @@ class Submitting(KnownGroups):
             answer(NotDone(FailureReason.NOT_MASTER, self.master(group)))
             return
         refusal = None
+        if group == REGISTRY_GROUP and self.gate.refusal(command) is not None:
+            # From an older node, which asks no gate and does not know the reason; or from a newer
+            # one that has not heard of us. Their clients try again.
+            answer(NotDone(FailureReason.OVERLOADED, self.multi.me))
+            return
         problem = forwarded.problem(group, command)
         if problem:
             self._log_refused(sender, problem)

@@ -5,8 +5,8 @@ rolling restart that changes them, break nothing as long as every node's clock i
 smallest margin. But if they stay different, one node may rely on a margin that others do not keep:
 so nodes exchange their settings on every new link, and log differences.
 
-They have a frame of their own (TERMS), because older nodes do not accept longer frames of other
-kinds; it is only sent to peers whose PING says that they know it.
+They have a frame of their own (TERMS), the first behind HELLO, with the versions that the node can
+read at its end (runtime.membership.versions).
 """
 
 import struct
@@ -18,6 +18,8 @@ from paxos.timing import Timing
 from runtime.system.journal import Journal
 
 _TERMS: Final = struct.Struct(">QQQ")
+TERMS_BYTES: Final = _TERMS.size
+"""What follows them in the frame: runtime.membership.versions."""
 MS_MAX: Final = 24 * 3600 * 1000
 """The longest time that a configuration allows (runtime.config.sections)."""
 

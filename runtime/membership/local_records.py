@@ -25,12 +25,13 @@ from storage.disk.space import write_with_reserve
 from storage.errors import DiskFull, StorageError
 from storage.evidence import keep_evidence
 from storage.format import Place
-from storage.identity import Identity
+from storage.identity import Identity, mark_cluster_version
 from storage.lives import NEVER_ADMITTED, Lives, read_lives, write_lives
 from storage.log.model import Recovered as RecoveredLog
 from storage.log.model import RecoveredGroup
 from storage.log.wal import Wal
 from storage.witness import read_witness, write_witness
+from wire.software import CLUSTER_VERSION_BASE
 
 UNSAFE_AFTER_NS: Final = 5_000 * MS
 """The delay of an unsafe recovery, in which the other nodes can say what they know."""
@@ -47,6 +48,8 @@ class LocalRecords:
         self._lives = read_lives(disk)
         self.admission: Admission | None = None
         self._admission_wanted = self._full = False
+        self.cluster_version = self._cluster_version = CLUSTER_VERSION_BASE
+        """The present one, and the one that the directory is known to name."""
 
     def admission_is_durable(self) -> bool:
         """Whether the admission of this incarnation is durable; called while this node takes part.
@@ -72,10 +75,14 @@ class LocalRecords:
         second of a peer's log may not be witnessed."""
         self._full = False
         admission = self.admission
-        if admission is None or self._busy or self._admission_wanted:
+        if self._busy or self._admission_wanted:
             return  # what is small and needed comes first: the disk may be nearly full
-        seen = admission.witnessed
-        if seen != self._written:
+        version = self.cluster_version
+        if version != self._cluster_version:
+            noted = partial(setattr, self, "_cluster_version", version)
+            self._write(partial(mark_cluster_version, self._disk, version), noted)
+            return
+        if admission is not None and (seen := admission.witnessed) != self._written:
             self._write(partial(write_witness, self._disk, seen), partial(self._noted, seen))
 
     def _write(self, work: Callable[[], None], written: Callable[[], None]) -> None:

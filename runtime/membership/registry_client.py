@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from balancer.planner.planner import even_placement
+from balancer.registry.codec import decode_result, encode_command
 from balancer.registry.commands import (
     Command,
     Decided,
@@ -17,8 +18,6 @@ from balancer.registry.commands import (
     RegisterNode,
     Result,
     SetPlacement,
-    decode_result,
-    encode_command,
 )
 from balancer.registry.registry import Registry
 from broker.ports import Groups
@@ -67,7 +66,7 @@ class Joining:
         register: RegisterNode,
         nodes: Iterable[NodeId],
     ) -> None:
-        self._client, self._found, self._register = client, found, register
+        self.client, self._found, self._register = client, found, register
         self._nodes = frozenset(nodes)
         self._asked: Command | None = None
         self._asked_boot_ns = 0
@@ -77,12 +76,12 @@ class Joining:
     def tick(self, now: Now) -> None:
         """Propose what is missing; the same command again only after RETRY_NS."""
         command = self._missing()
-        if command is None or not self._client.reachable:
+        if command is None or not self.client.reachable:
             return
         if command == self._asked and now.boot_ns - self._asked_boot_ns < RETRY_NS:
             return
         self._asked, self._asked_boot_ns = command, now.boot_ns
-        self._client.propose(command, self._told)
+        self.client.propose(command, self._told)
 
     def _told(self, result: Result | None) -> None:
         self.refusal = ""
@@ -91,11 +90,11 @@ class Joining:
 
     @property
     def registered(self) -> bool:
-        node = self._client.registry.nodes.get(self._register.node)
+        node = self.client.registry.nodes.get(self._register.node)
         return node is not None and node.incarnation >= self._register.incarnation
 
     def _missing(self) -> Command | None:
-        registry = self._client.registry
+        registry = self.client.registry
         if registry.cluster is None:
             return Decided(registry.applied, self._found)
         if not self.registered:

@@ -11,7 +11,7 @@ from balancer.registry.registry import Registry
 from runtime.clients.clients import Clients
 from runtime.engine.engine import Engine
 from runtime.membership.quorum_contact import QuorumContact
-from wire.software import VERSION
+from wire.software import CLUSTER_VERSION_NEWEST, VERSION
 
 NODE_STATES: Final = ("serving", "draining", "dead")
 
@@ -34,6 +34,10 @@ class NodeFacts:
         )
         info.add_metric([VERSION, engine.wal.statistics().durability.value], 1)
         yield info
+        version = registry.cluster_version.version
+        yield _gauge("evenkeel_cluster_version", "What may be written to the logs.", version)
+        newest = CLUSTER_VERSION_NEWEST
+        yield _gauge("evenkeel_cluster_version_readable", "The newest this node reads.", newest)
         yield _gauge("evenkeel_ready", "0: /readyz says why.", int(not self.not_ready()))
         started = self._started_wall_ns / 1e9
         yield _gauge("evenkeel_start_time_seconds", "Since 1970.", started)

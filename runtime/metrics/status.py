@@ -43,6 +43,7 @@ def node_status(
         "incarnation": engine.multi.incarnation,
         "cluster_id": config.node.cluster_id,
         "version": VERSION,
+        "cluster_version": registry.cluster_version.version,
         "pid": os.getpid(),
         "durability": config.storage.durability,
         "kafka": str(config.listen.told_to_clients),

@@ -44,7 +44,7 @@ def in_words(error: BaseException) -> str:
 
 
 class TrioDialer:
-    """Opens each connection in a task of its own (runtime.peers.peers.Dialer).
+    """Opens each connection in a task of its own (runtime.network.stream.Dialer).
 
     Peers are dialed several times a second: the journal gets the reason of a failure when it is
     new, and one line when the connection is there again.

@@ -7,7 +7,7 @@ would is refused: otherwise its new silent connections would push out those that
 their first request.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
 BURST_S: Final = 2
@@ -55,6 +55,13 @@ class SilentConnections(Generic[C]):
         """The oldest of all, or of one address; None if there is none."""
         found = self._all if host is None else self._by_host.get(host, {})
         return next(iter(found), None)
+
+    def least(self, host: str, known: Container[str]) -> C | None:
+        """The one to close for a new connection from `host`: those from `known` addresses are kept
+        as long as there are others, unless the new one is from the same address."""
+        others = (one for one in self._all if one.host not in known)
+        oldest = self.oldest(host) if host in known else None
+        return oldest or next(others, None) or self.oldest()
 
 
 class ConnectionRate:

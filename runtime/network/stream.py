@@ -5,10 +5,11 @@ import select
 import socket
 import struct
 import termios
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from paxos.entry import Buffer
+from runtime.config.fields import Address
 
 _COUNT: Final = struct.Struct("i")
 
@@ -44,6 +45,11 @@ class Stream(Protocol):
     def has_hung_up(self) -> bool:
         """Whether the other side has closed, even if not all of its data was received."""
         ...
+
+
+class Dialer(Protocol):
+    def dial(self, address: Address, done: Callable[[Stream | None], None]) -> None:
+        """Open a connection; `done` is called later, with None if that failed or took too long."""
 
 
 class TcpStream(socket.socket):

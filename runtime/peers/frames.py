@@ -55,3 +55,29 @@ class Kind(IntEnum):
     TERMS = 13
     GROUP_REQUEST = 14
     GROUP_ANSWER = 15
+
+
+LINK_SINCE: Final = dict.fromkeys(range(1, 16), 5)
+"""The version of the link from which each kind may be sent (`Outgoing.version`). GROUP_REQUEST is
+also told of in PING's flags, because it came after the format of HELLO."""
+
+
+PING: Final = struct.Struct(">qqB")
+DRAINING: Final = 1
+LOW: Final = 2
+KNOWS_TERMS: Final = 4
+"""Older nodes send TERMS only to who says that."""
+KNOWS_GROUP_REQUESTS: Final = 8
+KNOWS: Final = KNOWS_TERMS | KNOWS_GROUP_REQUESTS
+DISK_SHIFT: Final = 4  # the upper half of the flags is the class of the disk (storage.disk.health)
+PONG: Final = struct.Struct(">qqq")
+FORWARD: Final = struct.Struct(">QIBq")
+
+
+def framed(kind: Kind, body: bytes) -> bytes:
+    return FRAME.pack(1 + len(body), kind) + body
+
+
+def ping_flags(*, draining: bool = False, low: bool = False, disk_class: int = 0) -> int:
+    flags = (DRAINING if draining else 0) | (LOW if low else 0) | KNOWS
+    return flags | disk_class << DISK_SHIFT

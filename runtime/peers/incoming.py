@@ -33,6 +33,8 @@ class Receiving(Protocol):
 
     def greeted(self, incoming: "Incoming", hello: Hello) -> None: ...
 
+    def check_versions(self, node: NodeId) -> None: ...
+
     def on_messages(self, node: NodeId, messages: Iterable[Message]) -> None: ...
 
     def on_frame(self, node: NodeId, kind: int, body: memoryview, owned: bool) -> None: ...
@@ -57,6 +59,8 @@ class Incoming:
         self._until_ns = 0
         self._rest: Iterator[Message] | None = None
         """The messages of the last frame that there was no time for."""
+        self._checked = False
+        """Whether the peer has had its opportunity to tell its versions."""
         self._held_bytes = 0
         """The frame that they are in, which stays in memory until then."""
 
@@ -67,6 +71,8 @@ class Incoming:
             if not len(frame):
                 raise PeerError("an empty frame")
             kind, body = frame[0], frame[1:]
+            if self.node is not None and not self._checked:
+                self._check(self.node, kind)
             if self.node is None:
                 self._greeted(kind, body)
             elif kind == Kind.PAXOS:
@@ -86,6 +92,12 @@ class Incoming:
         if kind != Kind.HELLO:
             raise PeerError("it did not greet")
         self._peers.greeted(self, Hello.decode(body))
+
+    def _check(self, node: NodeId, kind: int) -> None:
+        """The frame behind HELLO is TERMS, with the peer's versions, except from older nodes."""
+        self._checked = True
+        if kind != Kind.TERMS:
+            self._peers.check_versions(node)
 
     # -- the time it has ----------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import attrs
 from paxos.entry import Buffer
 from paxos.ids import NodeId
 from runtime.config.fields import Address
+from runtime.membership.versions import LINK_OLDEST
 from runtime.network.channel import Channel
 from runtime.peers.large_lane import LargeLane
 
@@ -28,11 +29,16 @@ class Outgoing:
     large: LargeLane
     addresses: tuple[Address, ...]
     """Tried in turn: first the registry's, then the configuration's."""
+    opened: Channel | None = None
+    """The connection. It is `channel`, too, unless the peer may not be able to read what is sent:
+    then HELLO and TERMS are all that it gets."""
     channel: Channel | None = None
     buffers: list[Buffer] = attrs.Factory(list)
     """Encoded Paxos messages of this round."""
     size: int = 0
     dropped: int = 0
+    version: int = LINK_OLDEST
+    """The newest version of the link that both sides know (runtime.membership.versions)."""
     reconnects: int = 0
     dialing: bool = False
     """A connection is being opened."""
@@ -42,7 +48,6 @@ class Outgoing:
     refused: int = 0
     """Consecutive connections that ended soon: the other side refused them."""
     greeted_ns: int = 0
-    terms_told: bool = False
     knows_group_requests: bool = False
     """As its last PING says."""
     refusal: str = ""

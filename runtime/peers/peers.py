@@ -12,14 +12,13 @@ PING/PONG (clock readings), FORWARD and FORWARDED (commands of clients and their
 VERDICT (which directory a node has, and what others know of it: runtime.membership.admission),
 MASTERS (the groups that the sender is master of: runtime.membership.masters), CATCH_UP (state
 transfer: broker.transfer), CONSOLE (reports for the console: runtime.console), TERMS (the node's
-lease settings: runtime.membership.lease_terms), GROUP_REQUEST and GROUP_ANSWER (requests to
-coordinators: runtime.peers.group_requests), REFUSED.
+lease settings and versions: runtime.membership.lease_terms, versions), GROUP_REQUEST and
+GROUP_ANSWER (requests to coordinators: runtime.peers.group_requests), REFUSED.
 """
 
-import struct
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 
@@ -39,17 +38,34 @@ from runtime.engine.ports import Handler
 from runtime.membership.admission import Life, Verdict
 from runtime.membership.handshake import Hello, Refusal, Refused
 from runtime.membership.handshake import refusal as refusal_of
-from runtime.membership.lease_terms import LeaseTerms
+from runtime.membership.lease_terms import TERMS_BYTES, LeaseTerms
 from runtime.membership.masters import MasterClaim, decode_claims, encode_claims
+from runtime.membership.versions import Versions
 from runtime.network.channel import Channel
 from runtime.network.connection_limits import ConnectionRate, SilentConnections
 from runtime.network.dataplane import Plane
-from runtime.network.stream import Stream
-from runtime.peers.frames import FRAME, Kind, decode_outcome, encode_outcome
+from runtime.network.stream import Dialer, Stream
+from runtime.peers.frames import (
+    DISK_SHIFT,
+    DRAINING,
+    FORWARD,
+    FRAME,
+    KNOWS_GROUP_REQUESTS,
+    LINK_SINCE,
+    LOW,
+    PING,
+    PONG,
+    Kind,
+    decode_outcome,
+    encode_outcome,
+    framed,
+    ping_flags,
+)
 from runtime.peers.group_requests import GroupRequestLinks
 from runtime.peers.incoming import Incoming
 from runtime.peers.large_lane import LargeLane
 from runtime.peers.outgoing import Outgoing
+from runtime.peers.version_checks import VersionChecks
 from runtime.system.journal import Journal
 from runtime.system.memory import Memory, PeerRoom
 from wire.framing import FrameLimits
@@ -77,23 +93,7 @@ peer's own address, the UNGREETED_MAX places leave that peer a fifth of a second
 which it sends at once."""
 
 
-_PING: Final = struct.Struct(">qqB")
-_DRAINING: Final = 1
-_LOW: Final = 2
-_KNOWS_TERMS: Final = 4
-_KNOWS_GROUP_REQUESTS: Final = 8
-_KNOWS: Final = _KNOWS_TERMS | _KNOWS_GROUP_REQUESTS
-_DISK_SHIFT: Final = 4  # the upper half of the flags is the class of the disk (storage.disk.health)
-_PONG: Final = struct.Struct(">qqq")
-_FORWARD: Final = struct.Struct(">QIBq")
-
-
-class Dialer(Protocol):
-    def dial(self, address: Address, done: Callable[[Stream | None], None]) -> None:
-        """Open a connection; `done` is called later, with None if that failed or took too long."""
-
-
-class Peers:
+class Peers(VersionChecks):
     def __init__(
         self,
         plane: Plane,
@@ -104,6 +104,7 @@ class Peers:
         journal: Journal,
         memory: Memory | None = None,
     ) -> None:
+        super().__init__()
         self._plane, self._handler, self._hello = plane, handler, hello
         self._memory = memory or Memory(queue_bytes_max, queue_bytes_max)
         self._room = PeerRoom(self._memory)
@@ -112,13 +113,11 @@ class Peers:
         self._configured = {
             node: address for node, address in sorted(addresses.items()) if node != hello.node
         }
-        self.outgoing: dict[NodeId, Outgoing] = {}
         self.removed: frozenset[NodeId] = frozenset()
         self.dialer: Dialer | None = None
-        self._incoming: dict[NodeId, Incoming] = {}
         self._ungreeted: SilentConnections[Incoming] = SilentConnections()
         self._rate = ConnectionRate(CONNECTIONS_PER_IP_PER_S, handler.boot_ns)
-        self._flags = _KNOWS
+        self._flags = ping_flags()
         self.terms: LeaseTerms | None = None
         self._held: dict[Incoming, int] = {}
         self.rounds = 0
@@ -165,8 +164,8 @@ class Peers:
 
     def _drop(self, node: NodeId) -> None:
         link = self.outgoing.pop(node)
-        if link.channel is not None:
-            link.channel.close("the node is no longer in this cluster")
+        if link.opened is not None:
+            link.opened.close("the node is no longer in this cluster")
 
     # -- sending ------------------------------------------------------------------------------
 
@@ -213,7 +212,7 @@ class Peers:
         """Send a client's command to another node; False if it cannot be sent. The frame says until
         when the client waits: if it takes longer on the link, nobody waits for the outcome."""
         until_wall_ns = self._handler.wall_ns() + patience_ns(size)
-        head = _FORWARD.pack(number, group, flags, until_wall_ns)
+        head = FORWARD.pack(number, group, flags, until_wall_ns)
         return self.send_frame(to, Kind.FORWARD, (head, *chunks), group)
 
     def send_frame(
@@ -222,7 +221,7 @@ class Peers:
         """Send a frame, perhaps a large one; those about one group keep their order. False if it
         cannot be sent."""
         link = self.outgoing.get(to)
-        if link is None or link.channel is None:
+        if link is None or link.channel is None or link.version < LINK_SINCE[kind]:
             return False
         size = sum(map(len, chunks))
         frame = [FRAME.pack(1 + size, kind), *chunks]
@@ -266,8 +265,7 @@ class Peers:
     def ping(self, *, draining: bool, low: bool = False, disk_class: int = 0) -> None:
         """Ask every peer for its clock, and tell it whether this node gives its masters away, and
         whether its disk is nearly full and how fast it is (storage.disk.health)."""
-        self._flags = (_DRAINING if draining else 0) | (_LOW if low else 0) | _KNOWS
-        self._flags |= disk_class << _DISK_SHIFT
+        self._flags = ping_flags(draining=draining, low=low, disk_class=disk_class)
         for node in self.linked:
             life = self._handler.life(node)
             if life is not None:
@@ -275,23 +273,16 @@ class Peers:
             self._ping_one(node)
 
     def _ping_one(self, node: NodeId) -> None:
-        body = _PING.pack(self._handler.wall_ns(), self._handler.boot_ns(), self._flags)
+        body = PING.pack(self._handler.wall_ns(), self._handler.boot_ns(), self._flags)
         self._send_small(node, Kind.PING, body)
 
     def _send_small(self, to: NodeId, kind: Kind, body: bytes) -> None:
         link = self.outgoing.get(to)
-        if link is not None and link.channel is not None:
+        if link is not None and link.channel is not None and link.version >= LINK_SINCE[kind]:
             self._seal(link)
-            frame = FRAME.pack(1 + len(body), kind) + body
+            frame = framed(kind, body)
             if not link.channel.send([frame], len(frame)):
                 link.dropped += 1
-
-    def _tell_terms(self, node: NodeId) -> None:
-        """Send our lease settings, once per link."""
-        link = self.outgoing.get(node)
-        if self.terms is not None and link is not None and not link.terms_told:
-            link.terms_told = link.channel is not None
-            self._send_small(node, Kind.TERMS, self.terms.encode())
 
     def _seal(self, link: Outgoing) -> None:
         """Complete the frame of Paxos messages that is being filled, and queue it."""
@@ -329,7 +320,7 @@ class Peers:
         if dialer is None:
             return  # this node has not started yet
         for link in self.outgoing.values():
-            if link.channel is None and not link.dialing and now >= link.dial_at_ns:
+            if link.opened is None and not link.dialing and now >= link.dial_at_ns:
                 link.dialing = True
                 address = link.addresses[link.attempts % len(link.addresses)]
                 link.attempts += 1
@@ -348,8 +339,8 @@ class Peers:
         """Use a connection that we have opened: the first frame on it is HELLO."""
         link.clear()
         link.greeted_ns = self._handler.boot_ns()
-        link.terms_told = link.knows_group_requests = False
-        link.channel = channel = Channel(
+        link.knows_group_requests = False
+        link.opened = channel = Channel(
             self._plane,
             sock,
             FrameLimits(default=REFUSAL_BYTES_MAX),
@@ -358,13 +349,16 @@ class Peers:
             unsent_bytes_max=self._queue_bytes_max,
             urgent=True,
         )
+        link.version = self.versions.link(link.node)
+        if not self.versions.problem(link.node):  # else until it has told what it reads
+            link.channel = channel
         link.reconnects += 1
-        body = attrs.evolve(self._hello, to=link.node).encode()
-        frame = FRAME.pack(1 + len(body), Kind.HELLO) + body
+        frame = framed(Kind.HELLO, attrs.evolve(self._hello, to=link.node).encode())
+        if self.terms is not None:  # at once: the other side may require that we tell our versions
+            frame += framed(Kind.TERMS, self.versions.terms(self.terms))
         life = self._handler.life(link.node)
         if life is not None:  # before any verdict of ours is sent on this link
-            body = life.encode()
-            frame += FRAME.pack(1 + len(body), Kind.LIFE) + body
+            frame += framed(Kind.LIFE, life.encode())
         channel.send([frame], len(frame))
         if link.node in self._incoming:  # else the answer could not be sent
             self._ping_one(link.node)
@@ -372,22 +366,22 @@ class Peers:
 
     def _answered(self, link: Outgoing, frame: memoryview) -> None:
         """Handle REFUSED, the only frame that is ever received on a connection that we opened."""
-        assert link.channel is not None
+        assert link.opened is not None
         try:
             if not len(frame) or frame[0] != Kind.REFUSED:
                 raise PeerError("it answered on a link of ours")
             refusal = Refusal.decode(frame[1:])
         except PeerError as error:
-            link.channel.close(str(error))
+            link.opened.close(str(error))
             return
         if refusal.text != link.refusal:  # log it once: we connect again and again
             link.refusal = refusal.text
             self._journal.warning("refused by peer", peer=link.node, reason=refusal.text)
-        link.channel.close("refused")
+        link.opened.close("refused")
         self._handler.on_refused(link.node, refusal.why)
 
     def _outgoing_lost(self, link: Outgoing, reason: str) -> None:
-        link.channel = None
+        link.channel = link.opened = None
         link.clear()
         now = self._handler.boot_ns()
         short = now - link.greeted_ns < SHORT_LIFE_NS
@@ -406,8 +400,11 @@ class Peers:
             sock.close()
             self._refuse(host, "too many connections a second")
             return
-        if len(self._ungreeted) >= UNGREETED_MAX:
-            self._make_place(host)
+        if len(self._ungreeted) >= UNGREETED_MAX:  # silent ones keep nobody out
+            known = {one.host for link in self.outgoing.values() for one in link.addresses}
+            oldest = self._ungreeted.least(host, known)
+            assert oldest is not None
+            oldest.close("it has not greeted, and its place is wanted")
         incoming = Incoming(self, host, self._handler.boot_ns(), self._plane.boot_ns, self._room)
         incoming.channel = Channel(
             self._plane,
@@ -420,17 +417,6 @@ class Peers:
             urgent=True,
         )
         self._ungreeted.add(incoming)
-
-    def _make_place(self, host: str) -> None:
-        """Close the oldest connection without HELLO, so that silent ones keep nobody out. Those
-        from a peer's address are kept as long as there are others, unless the new one is from the
-        same address."""
-        known = {one.host for link in self.outgoing.values() for one in link.addresses}
-        others = (one for one in self._ungreeted if one.host not in known)
-        oldest = self._ungreeted.oldest(host) if host in known else None
-        oldest = oldest or next(others, None) or self._ungreeted.oldest()
-        assert oldest is not None
-        oldest.close("it has not greeted, and its place is wanted")
 
     def greeted(self, incoming: "Incoming", hello: Hello) -> None:
         """Check the HELLO of a connection, and accept it as that node's link.
@@ -447,6 +433,7 @@ class Peers:
         )
         incoming.node, incoming.incarnation = hello.node, hello.incarnation
         self._ungreeted.discard(incoming)
+        self.versions.greeted(hello.node, hello.incarnation)
         old = self._incoming.get(hello.node)
         self._incoming[hello.node] = incoming
         if old is not None:
@@ -503,18 +490,18 @@ class Peers:
             PeerError: the frame is malformed.
         """
         handler = self._handler
-        if kind == Kind.FORWARD and len(body) > _FORWARD.size:
-            number, group, flags, until_wall_ns = _FORWARD.unpack_from(body)
+        if kind == Kind.FORWARD and len(body) > FORWARD.size:
+            number, group, flags, until_wall_ns = FORWARD.unpack_from(body)
             flags |= LATE * (handler.wall_ns() > until_wall_ns)
-            command = body[_FORWARD.size :]
+            command = body[FORWARD.size :]
             kept = command if owned else memoryview(bytes(command))
             handler.on_forward(node, number, GroupId(group), flags, kept)
         elif kind == Kind.FORWARDED:
             handler.on_forwarded(node, *decode_outcome(body))
-        elif kind == Kind.PING and len(body) == _PING.size:
-            self._on_ping(node, *_PING.unpack(body))
-        elif kind == Kind.PONG and len(body) == _PONG.size:
-            asked_wall, asked_boot, theirs = _PONG.unpack(body)
+        elif kind == Kind.PING and len(body) == PING.size:
+            self._on_ping(node, *PING.unpack(body))
+        elif kind == Kind.PONG and len(body) == PONG.size:
+            asked_wall, asked_boot, theirs = PONG.unpack(body)
             boot = handler.boot_ns()
             handler.on_clock(node, *reading(asked_wall, asked_boot, theirs, boot))
         elif kind == Kind.LIFE:
@@ -528,6 +515,8 @@ class Peers:
             handler.on_catch_up(node, catchup_codec.decode(kept))
         elif kind == Kind.TERMS:
             handler.on_terms(node, LeaseTerms.decode(body))
+            self.versions.told(node, Versions.decode(body[TERMS_BYTES:]))
+            self.check_versions(node)
         elif kind == Kind.CONSOLE:
             self.on_console(node, body)
         elif kind in (Kind.GROUP_REQUEST, Kind.GROUP_ANSWER):
@@ -538,15 +527,13 @@ class Peers:
     def _on_ping(self, node: NodeId, asked_wall: int, asked_boot: int, flags: int) -> None:
         handler = self._handler
         handler.on_time(node, asked_wall)
-        handler.on_draining(node, bool(flags & _DRAINING))
-        handler.on_low(node, bool(flags & _LOW))
-        handler.on_disk(node, flags >> _DISK_SHIFT)
-        if flags & _KNOWS_TERMS:
-            self._tell_terms(node)
+        handler.on_draining(node, bool(flags & DRAINING))
+        handler.on_low(node, bool(flags & LOW))
+        handler.on_disk(node, flags >> DISK_SHIFT)
         link = self.outgoing.get(node)
         if link is not None:
-            link.knows_group_requests = bool(flags & _KNOWS_GROUP_REQUESTS)
-        self._send_small(node, Kind.PONG, _PONG.pack(asked_wall, asked_boot, handler.wall_ns()))
+            link.knows_group_requests = bool(flags & KNOWS_GROUP_REQUESTS)
+        self._send_small(node, Kind.PONG, PONG.pack(asked_wall, asked_boot, handler.wall_ns()))
 
     def on_messages(self, node: NodeId, messages: Iterable[Message]) -> None:
         """Handle Paxos messages, as many as there is time for in this round."""
@@ -573,7 +560,7 @@ class Peers:
 
     def close(self) -> None:
         for link in self.outgoing.values():
-            if link.channel is not None:
-                link.channel.close("this node stops")
+            if link.opened is not None:
+                link.opened.close("this node stops")
         for incoming in [*self._incoming.values(), *self._ungreeted]:
             incoming.close("this node stops")

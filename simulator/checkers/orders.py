@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 import attrs
 
+from balancer.registry.codec import decode_command
+from balancer.registry.codec import decode_result as decode_registry_result
 from balancer.registry.commands import (
     ConfigureTopic,
     Decided,
     Done,
     TopicCreated,
     TopicDeleted,
-    decode_command,
 )
-from balancer.registry.commands import decode_result as decode_registry_result
 from broker.proposals.commands import (
     DELETE_RECORDS_RESULT,
     RECORDS_RESULT,

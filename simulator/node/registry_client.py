@@ -5,6 +5,7 @@ from typing import Final
 
 import attrs
 
+from balancer.registry.codec import decode_result, encode_command
 from balancer.registry.commands import (
     Command,
     Decided,
@@ -12,8 +13,6 @@ from balancer.registry.commands import (
     RegisterNode,
     Result,
     SetPolicy,
-    decode_result,
-    encode_command,
 )
 from balancer.registry.records import Address
 from balancer.registry.registry import Registry

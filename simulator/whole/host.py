@@ -18,6 +18,9 @@ from paxos.messages import Message
 from runtime.balancing.draining import DRAIN_S, STEP_S, Draining
 from runtime.config.config import Config
 from runtime.membership.handshake import FORMAT, Hello
+from runtime.membership.lease_terms import LeaseTerms
+from runtime.membership.peer_versions import PeerVersions
+from runtime.membership.versions import UNTOLD
 from runtime.system.journal import Journal
 from simulator.environment.clock import Clock
 from simulator.environment.loop import Loop
@@ -89,6 +92,8 @@ class Host:
         """It was removed from the cluster: it is never booted again."""
         self.version = 0
         """Of the program that it is booted with: links to those with another one are refused."""
+        self.older = False
+        """Its program is one of before there were cluster versions."""
         self._stopping = False
         self.spoil: Callable[[NodeId, Message], Message] = lambda _to, message: message
         """What it tells a peer instead."""
@@ -260,6 +265,17 @@ class _Greeting(Hello):
         return _FORMAT.pack(FORMAT + self.ahead_of(self.to)) + told[_FORMAT.size :]
 
 
+class OlderVersions(PeerVersions):
+    """Of a program of before: it tells nothing, and can read the first cluster version alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ours = UNTOLD
+
+    def terms(self, lease: LeaseTerms) -> bytes:
+        return lease.encode()
+
+
 class _WatchedNode(Node):
     """Tells the world what it applies, from its boot on."""
 
@@ -267,6 +283,9 @@ class _WatchedNode(Node):
         self._host = host
         world = host.world
         super().__init__(world.config(host.me), world.journal(host.me), machine)
+        if host.older:
+            self.peers.versions = OlderVersions()
+            self.shell.raising._peers = self.peers.versions
 
     def _make_machine(self, group: GroupId) -> GroupMachine:
         machine, host = super()._make_machine(group), self._host

@@ -214,7 +214,7 @@ class SimMachine:
         return stream
 
     def dial(self, address: Address, done: Callable[[Stream | None], None]) -> None:
-        """runtime.peers.peers.Dialer."""
+        """runtime.network.stream.Dialer."""
 
         def answered(stream: Stream | None) -> None:
             if self.process.alive:

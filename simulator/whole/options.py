@@ -125,6 +125,8 @@ class WholeOptions:
     """So long producers wait for an answer. Clients wait for 30 s: only who waits for longer
     than a node waits for another one hears what it makes of that."""
 
+    older: int = 0
+    """So many of the founders run a program of before, which tells nothing of its versions."""
     answer_ms: int = 1_000
     """So long plain producers let a node wait for what becomes of a batch: only who lets it wait
     for longer than nodes wait for each other hears of that from it."""
@@ -186,5 +188,6 @@ def draw(seed: int) -> WholeOptions:
         readers=tuple(reading.sample(CONSUMERS, reading.choice((0, 0, 1, 1, 2)))),
         liars=kinds.choice((0, 0, 1)),
         tight=dice(seed, "tight").random() < TIGHT_SHARE,
+        older=dice(seed, "older").choice((0, 0, 0, 0, 1, nodes)),
         patience_ms=dice(seed, "patience").choice((1_500, 1_500, 5_000)),
     )

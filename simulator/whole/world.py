@@ -90,6 +90,7 @@ QUIET_NS: Final = 5_000 * MS
 TOLD_NS: Final = 1_500 * MS
 """What was chosen so long ago every member has applied."""
 PROGRESS_MIN: Final = 3
+RAISE_AFTER_S: Final = 2
 PROGRESS_NS: Final = 10_000 * MS
 """In short worlds, clients have so long for that: a third of the world is a few thoughts of theirs.
 (What is `starved` or a `hole` is found meanwhile.)"""
@@ -169,7 +170,9 @@ class World:
         chance = dice(seed, "disk", node)
         disk = SimDisk(self.loop, chance, lambda: self._sync_ns(disk))
         disk.reads_late = lambda: chance.random() < options.reads_late
-        return Host(self, node, disk, Clock(boot_ppm=between(chance, -100, 100)))
+        host = Host(self, node, disk, Clock(boot_ppm=between(chance, -100, 100)))
+        host.older = node <= options.older
+        return host
 
     def add_host(self, node: NodeId) -> Host:
         """simulator.whole.nemesis.Hurt."""
@@ -236,7 +239,12 @@ class World:
     def config(self, node: NodeId) -> Config:
         options, host = self.options, f"n{node}"
         return Config(
-            node=NodeSection(id=node, cluster_id=CLUSTER, data_dir=Path(f"/simulated/{host}")),
+            node=NodeSection(
+                id=node,
+                cluster_id=CLUSTER,
+                data_dir=Path(f"/simulated/{host}"),
+                raise_after_s=RAISE_AFTER_S,
+            ),
             listen=ListenSection(
                 kafka=Address(host, KAFKA_PORT),
                 peer=Address(host, PEER_PORT),
@@ -338,6 +346,8 @@ class World:
         event, text = str(line["event"]), str(line.get("trace"))
         if event == "peer up":
             self._check_formats(self.nodes[node], line)
+        if event == "cluster version raised":
+            self._check_raise(node, line["version"])
         rest = {key: value for key, value in line.items() if key not in ("time", "event", "level")}
         self.trace.note(self.loop.now_ns, f"n{node}", event, rest)
         self.statistics[f"said: {event}"] += 1
@@ -398,6 +408,7 @@ class World:
         due = {group: len(log) for group, log in self.agreement.logs.items()}
         self._until(loop.now_ns + TOLD_NS)
         self._check_copies(due)
+        self._count_versions()
         self._check_contents()
         self._count()
 
@@ -414,6 +425,18 @@ class World:
         up = [host.node for host in self.nodes.values() if host.node is not None]
         gone = frozenset[NodeId]().union(*(node.registry.removed for node in up))
         return [one for one in self.nodes.values() if not one.retired and one.me not in gone]
+
+    def _check_raise(self, node: NodeId, version: object) -> None:
+        """The cluster version never rises above what a member can read."""
+        older = [host.me for host in self.staying() if host.older]
+        if older and self.wrong is None:
+            self.wrong = Violation(f"version: {version} at node {node}, not at node {older[0]}")
+
+    def _count_versions(self) -> None:
+        for host in self.staying():
+            assert host.node is not None
+            version = host.node.registry.cluster_version.version
+            self.statistics[f"nodes at cluster version {version}"] += 1
 
     def _check_ready(self) -> None:
         for host in self.staying():

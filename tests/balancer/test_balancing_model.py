@@ -13,13 +13,8 @@ import attrs
 import pytest
 
 from balancer.planner.planner import all_on, even_placement
-from balancer.registry.commands import (
-    FoundCluster,
-    RegisterNode,
-    SetPlacement,
-    decode_result,
-    encode_command,
-)
+from balancer.registry.codec import decode_result, encode_command
+from balancer.registry.commands import FoundCluster, RegisterNode, SetPlacement
 from balancer.registry.records import TOKEN_MARGIN_NS, Outcome
 from balancer.registry.registry import Registry
 from balancer.stealing.steal import (

@@ -5,6 +5,7 @@ from collections import Counter
 import attrs
 import pytest
 
+from balancer.registry.codec import decode_result, encode_command
 from balancer.registry.commands import (
     AllocateProducerIds,
     Command,
@@ -29,8 +30,6 @@ from balancer.registry.commands import (
     TokenReleased,
     TopicCreated,
     TopicDeleted,
-    decode_result,
-    encode_command,
 )
 from balancer.registry.image import decode_image, encode_image
 from balancer.registry.records import (

@@ -9,6 +9,14 @@ from hypothesis import strategies as st
 
 from balancer.planner.problem import Evenness
 from balancer.registry import image as registry_image
+from balancer.registry.codec import (
+    KINDS,
+    decode_command,
+    decode_result,
+    encode_command,
+    encode_result,
+    kind_of,
+)
 from balancer.registry.commands import (
     AcquireStealToken,
     AddNode,
@@ -47,17 +55,21 @@ from balancer.registry.commands import (
     TokenReleased,
     TopicCreated,
     TopicDeleted,
-    decode_command,
-    decode_result,
-    encode_command,
-    encode_result,
 )
 from balancer.registry.packing import PackingError
 from balancer.registry.policy import PlanMove, PlanRecord, Policy, Weights
 from balancer.registry.records import Address, Outcome, PartitionPlace, StealToken, Topic
 from balancer.registry.registry import Registry
+from balancer.registry.versions import (
+    HoldClusterVersion,
+    LaterVersionError,
+    NoteReads,
+    RaiseClusterVersion,
+    Reads,
+)
 from paxos.ids import GroupId, Incarnation, NodeId, Slot
 from tests.balancer.literals import acquire, founded, placement, register, run
+from wire.software import CLUSTER_VERSION_NEWEST as NEWEST
 
 i32 = st.integers(-(2**31), 2**31 - 1)
 i64 = st.integers(-(2**63), 2**63 - 1)
@@ -140,6 +152,11 @@ COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
         st.lists(text, max_size=5).map(tuple),
         st.booleans(),
     ),
+    RaiseClusterVersion: st.builds(RaiseClusterVersion, st.integers(0, NEWEST)),
+    HoldClusterVersion: st.builds(HoldClusterVersion, st.booleans()),
+    NoteReads: st.builds(
+        NoteReads, i32, st.builds(Reads, st.integers(0, 65_535), st.integers(0, 65_535), text)
+    ),
 }
 RESULTS: dict[type[Any], st.SearchStrategy[Any]] = {
     Refused: st.builds(Refused, refusals, text),
@@ -211,6 +228,9 @@ GOLDEN: list[tuple[Command, str]] = [
         ConfigureTopic("t", bytes([9] * 16), {"a": "b"}, ("c",)),
         "0114 000174" + "09" * 16 + "00000001 000161 000162 00000001 000163 00",
     ),
+    (RaiseClusterVersion(2), "0122 0002"),
+    (HoldClusterVersion(True), "0123 01"),
+    (NoteReads(NodeId(3), Reads(1, 2, "0.3.0")), "0124 00000003 0001 0002 0005302e332e30"),
     (Decided(Slot(5), DeleteTopic(name="t")), "011b 0000000000000005 0105 01000174 00"),
 ]
 
@@ -259,7 +279,11 @@ def test_damaged_commands_are_refused_or_mean_something_else(
 def test_arbitrary_bytes_never_break_the_registry(noise: bytes) -> None:
     """Whatever is in the log, every node computes a result, and all compute the same."""
     one, other = founded(), founded()
-    assert one.apply(noise, 10) == other.apply(memoryview(noise), 10)
+    if kind_of(noise) > KINDS[-1]:  # only a later version can read it: stop, and change nothing
+        with pytest.raises(LaterVersionError):
+            one.apply(noise, 10)
+    else:
+        assert one.apply(noise, 10) == other.apply(memoryview(noise), 10)
     assert one.snapshot() == other.snapshot()
 
 
@@ -352,8 +376,10 @@ def image(version: int) -> bytes:
 
 
 def test_the_bytes_of_an_image_do_not_change() -> None:
-    assert ordered().snapshot() == image(7)
+    assert ordered().snapshot() == image(7), "what older nodes can read"
     assert Registry.restore(image(7)).snapshot() == image(7)
+    assert versioned().snapshot() == image(8)
+    assert Registry.restore(image(8)).snapshot() == image(8)
 
 
 def test_an_image_of_before_replicas_had_an_order_is_read() -> None:
@@ -426,6 +452,18 @@ def ordered() -> Registry:
     registry = reborn()
     run(registry, PinGroup(GroupId(1), NodeId(2), (NodeId(2), NodeId(4), NodeId(1))))
     assert registry.orders == {GroupId(1): (2, 4, 1)}
+    return registry
+
+
+def versioned() -> Registry:
+    """Also with a cluster version, which an operator holds, and what a node reads."""
+    registry = ordered()
+    run(
+        registry,
+        NoteReads(NodeId(2), Reads(1, 2, "0.3.0")),
+        RaiseClusterVersion(2),
+        HoldClusterVersion(True),
+    )
     return registry
 
 

@@ -9,14 +9,8 @@ Everything but disk, network and time is real: registry, state machines, handler
 
 from typing import Any
 
-from balancer.registry.commands import (
-    Command,
-    Decided,
-    FoundCluster,
-    NoteMembers,
-    RegisterNode,
-    encode_command,
-)
+from balancer.registry.codec import encode_command
+from balancer.registry.commands import Command, Decided, FoundCluster, NoteMembers, RegisterNode
 from balancer.registry.records import Address
 from balancer.registry.registry import Registry
 from broker.api import HANDLERS, ApiTable

@@ -151,6 +151,42 @@ def test_a_classic_member_joins_a_group_of_the_new_kind() -> None:
     assert described.state == "Stable"
 
 
+def test_while_a_node_could_not_read_it_nobody_changes_a_groups_kind() -> None:
+    """The client tries again until the cluster version has risen; the group goes on as it is."""
+    world = world_of()
+    world.no_mixing = "the cluster is at version 1"
+    one, new = Classic(world, "one"), Consumer(world, "new")
+    classic_group(world, one)
+    before = len(world.log)
+    for _ in range(3):
+        assert new.beat().error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert len(world.log) == before, "nothing of it is written"
+    settle(world, one)
+    assert kind(world) == ("classic", "Stable")
+    assert everything(one) == [0, 1, 2, 3]
+    world.no_mixing = ""
+    settle(world, one, new)
+    assert kind(world) == ("consumer", "Stable")
+    world.no_mixing = "the cluster is at version 1"
+    settle(world, one, new, Classic(world, "two"))
+    assert kind(world) == ("consumer", "Stable"), "what everybody has read already goes on"
+    assert one.lost == 0
+
+
+def test_while_a_node_could_not_read_it_no_classic_member_joins_the_new_kind() -> None:
+    world = world_of()
+    world.no_mixing = "the cluster is at version 1"
+    one, two = Consumer(world, "one"), Classic(world, "two")
+    settle(world, one)
+    answer = world.answer(two.join(), JoinGroupResponse)
+    assert answer.error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    settle(world, one)
+    assert everything(one) == [0, 1, 2, 3]
+    world.no_mixing = ""
+    settle(world, one, two)
+    assert (len(one.numbers), len(two.numbers)) == (2, 2)
+
+
 def test_the_log_has_it_before_anybody_hears_of_it() -> None:
     """The join of the new kind, and the leave that makes the group classic again."""
     world = world_of()

@@ -74,6 +74,8 @@ class World:
         self.topics = Topics(0, {})
         """What the registry has, as every node knows it."""
         self.match = matching
+        self.no_mixing = ""
+        """Why groups may not get members of both protocols; "" if they may."""
         self.nodes = [self.node_of(store) for store in self.stores]
         self.master = 0
         self.now_ms = 1_000
@@ -89,7 +91,13 @@ class World:
         self.nodes[0].elected(self.now_ms, Slot(self.term), self.secret)
 
     def node_of(self, store: GroupStore) -> Coordinator:
-        return Coordinator(store, self.config, lambda: self.topics, lambda *args: self.match(*args))
+        return Coordinator(
+            store,
+            self.config,
+            lambda: self.topics,
+            lambda *args: self.match(*args),
+            lambda: self.no_mixing,
+        )
 
     @property
     def coordinator(self) -> Coordinator:

@@ -8,7 +8,8 @@ from typing import ClassVar, Final, cast
 
 import attrs
 
-from balancer.registry.commands import DrainNode, encode_command
+from balancer.registry.codec import encode_command
+from balancer.registry.commands import DrainNode
 from broker.proposals.commands import CommandError, CommandKind, opaque, parse, records
 from broker.proposals.intake import Done, FailureReason, NotDone, Outcome
 from broker.state_machine.machine import GroupMachine
@@ -50,8 +51,10 @@ from runtime.membership.admission import Judgement, Life, Verdict
 from runtime.membership.handshake import Hello
 from runtime.membership.lease_terms import LeaseTerms
 from runtime.membership.masters import MasterClaim, decode_claims, encode_claims
+from runtime.membership.versions import OURS
 from runtime.network.dataplane import READ
 from runtime.peers.peers import PEER_FRAME_BYTES_MAX, Kind, Peers
+from storage.errors import DirectoryRefused
 from tests.balancer.literals import founded
 from tests.broker.batches import batch
 from tests.fuzz.engine import Target, feature_of
@@ -158,6 +161,7 @@ def link_frames() -> list[bytes]:
         *(frame(Kind.CATCH_UP, b"".join(catchup_codec.encode(one))) for one in CATCH_UP),
         frame(Kind.MASTERS, encode_claims([MasterClaim(GROUP, Epoch(3), Slot(40), 10**18)] * 2)),
         frame(Kind.TERMS, LeaseTerms(3_000, 1_000, 200).encode()),
+        frame(Kind.TERMS, LeaseTerms(3_000, 1_000, 200).encode() + OURS.encode()),
         frame(Kind.CONSOLE, console_words.encode_ask(console_words.Ask(console_words.What.DATA))),
         *(frame(Kind.CONSOLE, console_words.encode_tell(one)) for one in (STATE, DATA)),
         frame(Kind.FORWARD, forward),
@@ -373,12 +377,15 @@ class PaxosFrames(Target):
 class Entries(Target):
     """An entry, decoded and applied by a group's state machine as if it had been chosen.
 
-    An exception here happens on every replica and at every restart. So only the three declared
-    refusals may be raised, and they must be the same everywhere.
+    An exception here happens on every replica and at every restart. So only the declared refusals
+    may be raised, and they must be the same everywhere.
     """
 
     name: ClassVar = "entries"
-    declared = (EntryError, CommandError, DamagedEntryError, CoordinatorCommandError)
+    declared = (
+        *(EntryError, CommandError, DamagedEntryError, CoordinatorCommandError),
+        DirectoryRefused,  # a kind that only a later version knows
+    )
 
     def samples(self, dice: Random) -> Iterator[Sample]:
         marks = (Mark(1, 4, "i4"), Mark(5, 1, "i1"), Mark(6, 4, "i4"))

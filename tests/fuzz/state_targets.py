@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 import attrs
 
 from balancer.planner.problem import Evenness
+from balancer.registry.codec import decode_command, decode_result, encode_command, encode_result
 from balancer.registry.commands import (
     AdoptPlan,
     AllocateProducerIds,
@@ -41,16 +42,13 @@ from balancer.registry.commands import (
     TokenReleased,
     TopicCreated,
     TopicDeleted,
-    decode_command,
-    decode_result,
-    encode_command,
-    encode_result,
 )
 from balancer.registry.load import ClusterLoad, LoadError, decode_report, encode_report
 from balancer.registry.packing import PackingError
 from balancer.registry.policy import PlanMove, PlanRecord, Policy, Weights
 from balancer.registry.records import Outcome, PartitionPlace, PartitionUid, StealToken, Topic
 from balancer.registry.registry import Registry
+from balancer.registry.versions import HoldClusterVersion, NoteReads, RaiseClusterVersion, Reads
 from broker.state_machine.checkpoint_chunks import PORTABLE, ImageError, decode_chunk, encode_chunk
 from coordinator.model import (
     ConsumerGroupId,
@@ -220,6 +218,9 @@ def registry_commands() -> list[Command]:
         AdoptPlan(0, {GroupId(1): NodeId(2)}, True, plan_record()),
         PublishWeights(Weights("spark", 5, {GroupId(1): 2_000})),
         CancelSteal(1),
+        NoteReads(NodeId(1), Reads(1, 2, "0.3.0")),
+        RaiseClusterVersion(2),
+        HoldClusterVersion(True),
     ]
 
 

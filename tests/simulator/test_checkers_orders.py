@@ -2,6 +2,7 @@
 
 import pytest
 
+from balancer.registry.codec import encode_command, encode_result
 from balancer.registry.commands import (
     Command,
     ConfigureTopic,
@@ -14,8 +15,6 @@ from balancer.registry.commands import (
     Result,
     TopicCreated,
     TopicDeleted,
-    encode_command,
-    encode_result,
 )
 from balancer.registry.records import PartitionPlace, PartitionUid, Topic
 from broker.proposals import commands

@@ -16,11 +16,14 @@ from storage.identity import (
     FORMAT_VERSION,
     IDENTITY_COPY_NAME,
     IDENTITY_NAME,
+    WITH_CLUSTER_VERSION,
     Identity,
     boot,
+    mark_cluster_version,
     mark_log_created,
 )
 from storage.lives import NEVER_ADMITTED, read_lives, write_lives
+from wire.software import CLUSTER_VERSION_NEWEST
 
 NODE = NodeId(3)
 
@@ -69,8 +72,48 @@ def written_by(version: int) -> MemoryDisk:
 
 
 def test_a_later_format_is_refused() -> None:
-    with pytest.raises(DirectoryRefused, match="reads format 3 and those before"):
-        boot(written_by(FORMAT_VERSION + 1), "c", NODE)
+    with pytest.raises(DirectoryRefused, match="reads format 4 and those before"):
+        boot(written_by(WITH_CLUSTER_VERSION + 1), "c", NODE)
+
+
+def raised(disk: MemoryDisk, version: int) -> None:
+    mark_log_created(disk, boot(disk, "c", NODE))
+    mark_cluster_version(disk, version)
+    disk.close()
+
+
+def test_a_cluster_version_is_named_and_survives_starts() -> None:
+    """Programs of before there were cluster versions refuse the format, with their own words."""
+    disk = MemoryDisk()
+    raised(disk, CLUSTER_VERSION_NEWEST)
+    for incarnation in (2, 3):
+        identity = boot(disk, "c", NODE)
+        assert identity.cluster_version == CLUSTER_VERSION_NEWEST
+        assert (identity.incarnation, identity.has_log) == (incarnation, True)
+        assert disk.content(IDENTITY_NAME).startswith(b"evenkeel data directory, format 4\n")
+        mark_cluster_version(disk, 1)  # it never falls
+        disk.close()
+
+
+def test_a_directory_of_the_first_cluster_version_is_as_programs_of_before_wrote_it() -> None:
+    disk = MemoryDisk()
+    boot(disk, "c", NODE)
+    assert disk.content(IDENTITY_NAME).startswith(b"evenkeel data directory, format 3\n")
+    assert b"cluster-version" not in disk.content(IDENTITY_NAME)
+
+
+def test_a_cluster_version_that_is_too_new_is_refused_with_what_to_do() -> None:
+    disk = MemoryDisk()
+    raised(disk, CLUSTER_VERSION_NEWEST + 7)
+    with pytest.raises(DirectoryRefused) as refused:
+        boot(disk, "c", NODE)
+    assert "is of cluster version 9, which never falls" in str(refused.value)
+    assert "reads cluster versions 1 to 2: start the node with the version" in str(refused.value)
+
+
+def test_the_fourth_format_without_a_cluster_version_is_damage() -> None:
+    with pytest.raises(DirectoryRefused, match="damaged"):
+        boot(written_by(WITH_CLUSTER_VERSION), "c", NODE)
 
 
 @pytest.mark.parametrize("version", range(1, FORMAT_VERSION))

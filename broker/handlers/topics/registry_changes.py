@@ -30,6 +30,8 @@ TIMEOUT_MS_MAX: Final = 60_000
 """However long a client would wait, its connection is held no longer than this."""
 LOOK_NS: Final = 1_000 * MS
 """How long we look for our own change if it may be the one that came first."""
+VERSION_NS: Final = 3_000 * MS
+"""How long a change waits for the cluster version, which a new cluster needs a moment for."""
 EVERYWHERE_NS: Final = 1_500 * MS
 """How long an answer waits for nodes that are alive but do not report having applied the change."""
 
@@ -61,6 +63,7 @@ _REFUSALS: Final = {
     Refusal.NODE_LEAVING: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     Refusal.NOT_A_MEMBER: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     Refusal.INVALID_REPLICAS: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    Refusal.CLUSTER_VERSION: ErrorCode.REQUEST_TIMED_OUT,  # clients try again
 }
 
 Decide = Callable[[Verdict], None]
@@ -79,6 +82,7 @@ class Change:
     judge: Callable[[Answer], Verdict]
     here: Callable[[], bool]
     decide: Decide
+    begun_boot_ns: int
 
     def submit(self) -> None:
         if self.request.reply.has_hung_up():
@@ -96,6 +100,8 @@ class Change:
         result = None if answer is None else answer.result
         if answer is None:
             self.decide(TIMED_OUT)
+        elif isinstance(result, Refused) and result.reason is Refusal.CLUSTER_VERSION:
+            self._wait_for_version(answer)
         elif not isinstance(result, Refused) or result.reason is not Refusal.OVERTAKEN:
             self._judged(self.judge(answer))
         elif answer.repeated:  # was it refused because of its own first attempt?
@@ -107,6 +113,28 @@ class Change:
             self.broker.delayed_operations.until(
                 lambda: registry.applied > seen, self.deadline, again
             )
+
+    def _wait_for_version(self, answer: Answer) -> None:
+        """Not every node can read this change. In a new cluster that is so for a second or two,
+        until all nodes have told what they read; during an upgrade the client gets the reason."""
+        registry, now_ns = self.broker.registry, self.broker.groups.now().boot_ns
+        before = registry.cluster_version.version
+        patience_ns = max(0, VERSION_NS - (now_ns - self.begun_boot_ns))
+        if not patience_ns or now_ns >= self.deadline:
+            self._judged(self.judge(answer))
+            return
+
+        def look() -> None:
+            if registry.cluster_version.version > before:
+                self._again()
+            else:
+                self._judged(self.judge(answer))
+
+        self.broker.delayed_operations.until(
+            lambda: registry.cluster_version.version > before,
+            min(self.deadline, now_ns + patience_ns),
+            self._guarded(look),
+        )
 
     def _again(self) -> None:
         if self.broker.groups.now().boot_ns < self.deadline:
@@ -145,7 +173,8 @@ def submit(
     decide: Decide,
 ) -> None:
     """Carry out a change; see Change."""
-    Change(broker, request, deadline, make, judge, here, decide).submit()
+    begun = broker.groups.now().boot_ns
+    Change(broker, request, deadline, make, judge, here, decide, begun).submit()
 
 
 def once_everywhere(broker: Broker, deadline: int, act: Callable[[], None]) -> None:

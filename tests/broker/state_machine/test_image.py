@@ -11,13 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancer.registry import image as registry_image
-from balancer.registry.commands import (
-    AllocateProducerIds,
-    CreateTopic,
-    DeleteTopic,
-    FoundCluster,
-    encode_command,
-)
+from balancer.registry.codec import encode_command
+from balancer.registry.commands import AllocateProducerIds, CreateTopic, DeleteTopic, FoundCluster
 from balancer.registry.registry import Registry
 from broker.ports import NO_COLD, ColdReader
 from broker.proposals import commands

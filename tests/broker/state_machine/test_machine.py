@@ -2,8 +2,10 @@
 
 import pytest
 
-from balancer.registry.commands import Done, FoundCluster, decode_result, encode_command
+from balancer.registry.codec import KINDS, decode_result, encode_command
+from balancer.registry.commands import Done, FoundCluster
 from balancer.registry.registry import Registry
+from balancer.registry.versions import RaiseClusterVersion
 from broker.proposals import commands
 from broker.proposals.commands import RECORDS_RESULT, CommandKind
 from broker.state_machine.machine import GroupMachine
@@ -11,11 +13,13 @@ from broker.state_machine.partition import DamagedEntryError
 from broker.statistics import BrokerStatistics
 from broker.tail import Tail
 from coordinator.model import ConsumerGroupId, MemberId
+from coordinator.replicated.commands import CommandKind as CoordinatorKind
 from coordinator.replicated.commands import CommitOffsets, PartitionOffset, encode
 from coordinator.replicated.commands import decode_result as decode_group_result
 from paxos import entry as entries
 from paxos.entry import BeMaster, Buffer, Entry, Steal
 from paxos.ids import Ballot, GroupId, Incarnation, NodeId, Slot
+from storage.errors import DirectoryRefused
 from tests.broker.batches import batch
 from wire.error_codes import ErrorCode
 
@@ -248,7 +252,7 @@ def test_what_a_follower_does_not_keep_leaves_no_hole_in_the_tail() -> None:
     "chunks",
     [
         (b"\x00",),
-        (commands.HEAD.pack(4, 99) + b"what",),
+        (commands.HEAD.pack(4, 0) + b"what",),
         (commands.RECORDS_HEAD.pack(4 + 3, CommandKind.RECORDS, 1) + b"abc",),
         commands.opaque(CommandKind.REGISTRY, b"not in this group"),
         commands.opaque(CommandKind.CONSUMER_GROUP, b"\xff"),
@@ -274,3 +278,32 @@ def test_registry_commands_go_to_the_registry_with_their_slot() -> None:
 def test_damage_names_the_group_and_the_slot() -> None:
     with pytest.raises(DamagedEntryError, match="group 3, slot 12"):
         machine().apply(Slot(12), entries.batch(commands.opaque(CommandKind.REGISTRY, b"")), 0)
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        commands.opaque(CommandKind.REGISTRY, bytes((1, KINDS[-1] + 1, 0))),
+        commands.opaque(CommandKind.REGISTRY, encode_command(RaiseClusterVersion(9))),
+        commands.opaque(CommandKind.CONSUMER_GROUP, bytes((1, max(CoordinatorKind) + 1, 0))),
+        commands.fenced(
+            0, commands.opaque(CommandKind.CONSUMER_GROUP, bytes((1, max(CoordinatorKind) + 1)))
+        ),
+        (commands.HEAD.pack(9, max(CommandKind) + 1) + bytes(9),),
+        (commands.HEAD.pack(9, CommandKind.FENCED) + bytes(8) + bytes([max(CommandKind) + 1]),),
+    ],
+    ids=["registry", "raised too far", "coordinator", "fenced", "entry", "fenced entry"],
+)
+def test_what_only_a_later_version_can_read_stops_the_node_in_words(
+    chunks: tuple[Buffer, ...],
+) -> None:
+    """The other nodes have applied it: going on without it would mean another state."""
+    registry = Registry()
+    registry.apply_command(FoundCluster("c", 4), 1)
+    group, before = machine(registry=registry), registry.snapshot()
+    with pytest.raises(DirectoryRefused) as refused:
+        group.apply(Slot(2), entries.batch(chunks), 0)
+    assert "a later version of Evenkeel wrote it" in str(refused.value)
+    assert "start this node with that version (docs/upgrades.md)" in str(refused.value)
+    registry.applied = Slot(1)
+    assert registry.snapshot() == before

@@ -1,6 +1,7 @@
 """Adding and removing nodes over HTTP: what is proposed, and what is refused without force."""
 
 import json
+from types import SimpleNamespace
 from typing import Any, cast
 
 import attrs
@@ -50,7 +51,8 @@ def harness() -> Harness:
         return json_answer({"version": 1})
 
     engine: Engine = net[1].engine
-    admin = NodeAdmin(engine, registry, registry.members, propose)
+    raising: Any = SimpleNamespace(registry=registry, reads=lambda _node: None)
+    admin = NodeAdmin(engine, raising, registry.members, propose)
     return Harness(admin, registry, net, cast("list[Command]", proposed))
 
 

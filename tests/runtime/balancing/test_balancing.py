@@ -82,7 +82,7 @@ def test_joining_asks_twice_a_second_and_no_more(cluster: Cluster) -> None:
     """While there is no answer; and not at all while there is nobody to ask."""
     asked: list[object] = []
     office = cluster[1]
-    office.joining._client = office.client
+    office.joining.client = office.client
     office.client.propose = lambda what, _done: asked.append(what)
     cluster.advance(100)
     assert asked == [], "group 0 has no master yet"

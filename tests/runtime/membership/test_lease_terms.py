@@ -5,6 +5,7 @@ import pytest
 from paxos.codec import PeerError
 from paxos.ids import NodeId
 from paxos.timing import Timing
+from runtime.membership import versions
 from runtime.membership.lease_terms import LeaseTerms, PeerLeaseTerms
 from tests.runtime.doubles import Recorder
 from tests.runtime.links import World
@@ -69,14 +70,11 @@ def test_lease_settings_are_told_once_on_every_link(world: World) -> None:
     assert world[1].handler.terms == [], "it has none to tell"
 
 
-def test_a_node_of_before_is_not_told_what_it_would_not_understand(world: World) -> None:
-    """It takes unknown frames for nonsense, and closes the link."""
+def test_lease_settings_and_versions_are_told_before_anything_else(world: World) -> None:
+    """So that a node that cannot read what is in the logs is refused at once."""
     world[1].peers.terms = LeaseTerms(3_000, 1_000, 200)
     world[2].peers._flags = 0
-    world.join(1, 2)
-    for _ in range(3):
-        world[2].peers._ping_one(NodeId(1))
-        world.settle()
-    assert len(world[1].handler.times) > 3
-    assert world[2].handler.terms == []
-    assert world[1].handler.downs == world[2].handler.downs == []
+    world.connect(1, 2)
+    world.settle()
+    assert world[2].handler.terms == [(1, LeaseTerms(3_000, 1_000, 200))]
+    assert world[2].peers.versions.of(NodeId(1)) == versions.OURS

@@ -9,8 +9,7 @@ from paxos.codec import PeerError
 from paxos.entry import Buffer
 from paxos.ids import GroupId, NodeId
 from paxos.timing import LARGE_ENTRY_BYTES
-from runtime.peers import peers as module
-from runtime.peers.frames import Kind
+from runtime.peers.frames import KNOWS_TERMS, Kind
 from tests.runtime.links import World, world
 
 __all__ = ["world"]
@@ -86,7 +85,7 @@ def test_a_node_of_an_earlier_release_is_never_asked(world: World) -> None:
     """It would close the link, and what Paxos says with it. A node tells what it knows anew on
     every link: it may have been replaced by an earlier release."""
     world.join(1, 2)
-    world[2].peers._flags = module._KNOWS_TERMS
+    world[2].peers._flags = KNOWS_TERMS
     world[2].peers._ping_one(ONE)
     world.settle()
     assert not world[1].peers.group_requests.takes(TWO)

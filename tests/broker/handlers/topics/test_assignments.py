@@ -1,8 +1,14 @@
 """Replicas assigned by hand choose the Paxos groups that partitions live in."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from balancer.registry.commands import SetPlacement
+from balancer.registry.versions import RaiseClusterVersion
+from broker.formats import FormatGate
+from broker.proposals.intake import Done, Outcome
 from paxos.ids import GroupId, NodeId
 from tests.broker.world import World
 from wire.error_codes import ErrorCode
@@ -160,3 +166,51 @@ def test_fewer_partitions_are_refused_in_plain_words() -> None:
         asked = CreatePartitionsTopic("t", count)
         [result] = world.ask(3, CreatePartitionsRequest([asked], 5_000), 3).results
         assert (result.error_code, result.error_message) == (ErrorCode.INVALID_PARTITIONS, words)
+
+
+def gated(world: World, node: int) -> FormatGate:
+    """The node's engine asks before it writes, as a real one does."""
+    groups, registry = world[node].groups, world[node].registry
+    gate = FormatGate(lambda: registry.cluster_version.version, lambda: "node 3 is older")
+    submit: Any = groups.submit
+
+    def submitted(group: GroupId, chunks: Any, done: Callable[[Outcome], None], **how: Any) -> None:
+        refusal = gate.refusal(chunks[0])
+        if refusal is None:
+            submit(group, chunks, done, **how)
+        else:
+            done(Done(refusal))
+
+    groups.submit = submitted  # type: ignore[method-assign]
+    return gate
+
+
+def test_while_a_node_cannot_read_it_the_client_gets_the_reason_and_tries_again() -> None:
+    world = world_of()
+    gated(world, 2)
+    reply = world.send(2, CreateTopicsRequest([assigned("t", [3, 1, 2])], timeout_ms=9_000), 7)
+    world.advance(1_000)
+    assert not reply.settled, "in a new cluster it is a matter of a moment"
+    world.advance(3_000)
+    (topic,) = reply.response.topics
+    assert topic.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert topic.error_message.startswith("this needs cluster version 2, and the cluster is at 1")
+    assert "node 3 is older" in topic.error_message
+    assert "t" not in world[1].registry.topics
+
+
+def test_it_is_carried_out_as_soon_as_the_cluster_version_allows_it() -> None:
+    world = world_of()
+    gated(world, 2)
+    reply = world.send(2, CreateTopicsRequest([assigned("t", [3, 1, 2])], timeout_ms=9_000), 7)
+    world.advance(500)
+    world.run(RaiseClusterVersion(2))
+    world.advance(1_000)
+    assert [topic.error_code for topic in reply.response.topics] == [0]
+    assert groups_of(world, "t")
+
+
+def test_what_needs_no_later_version_is_carried_out_at_once() -> None:
+    world = world_of()
+    gated(world, 2)
+    assert create(world, CreatableTopic("t", 2, 3)) == (0, None)
