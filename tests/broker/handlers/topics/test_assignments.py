@@ -1,8 +1,12 @@
 """Replicas assigned by hand choose the Paxos groups that partitions live in."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from balancer.registry.commands import SetPlacement
+from balancer.registry.records import Partition
+from balancer.registry.registry import Registry
 from paxos.ids import GroupId, NodeId
 from tests.broker.world import World
 from wire.error_codes import ErrorCode
@@ -160,3 +164,52 @@ def test_fewer_partitions_are_refused_in_plain_words() -> None:
         asked = CreatePartitionsTopic("t", count)
         [result] = world.ask(3, CreatePartitionsRequest([asked], 5_000), 3).results
         assert (result.error_code, result.error_message) == (ErrorCode.INVALID_PARTITIONS, words)
+
+
+def test_the_topics_of_one_request_are_spread_like_those_of_many() -> None:
+    world = world_of()
+    made = [assigned(f"t{number}", [1, 2, 3]) for number in range(4)]
+    results = world.ask(2, CreateTopicsRequest(made), 7).topics
+    assert [one.error_code for one in results] == [0] * 4
+    groups = [groups_of(world, topic.name)[0] for topic in made]
+    assert sorted(groups) == [1, 1, 4, 4], "those that node 1 leads, in turn"
+
+
+def test_all_groups_are_looked_at_once_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each topic anew, a thousand topics over 300 groups held the loop for two seconds."""
+    world = world_of()
+    looked: list[int] = []
+    registry = world[2].registry
+    before = type(registry).partitions_of_group
+
+    def counted(one: Registry, group: GroupId) -> Mapping[int, Partition]:
+        looked.append(group)
+        return before(one, group)
+
+    monkeypatch.setattr(type(registry), "partitions_of_group", counted)
+    made = [assigned(f"t{number}", [1, 2, 3], [2, 3, 1]) for number in range(100)]
+    asked = world.send(2, CreateTopicsRequest(made, validate_only=True), 7)
+    world.advance(100)
+    assert [one.error_code for one in asked.response.topics] == [0] * 100
+    assert len(looked) == 6
+    more = CreatePartitionsAssignment([1, 2, 3])
+    world.ask(2, CreateTopicsRequest([CreatableTopic(f"u{n}", 1, 1) for n in range(20)]), 7)
+    looked.clear()
+    grown = [CreatePartitionsTopic(f"u{number}", 2, [more]) for number in range(20)]
+    answer = world.ask(2, CreatePartitionsRequest(grown, 1_000, True), 3)
+    assert [one.error_code for one in answer.results] == [0] * 20
+    assert len(looked) == 6
+
+
+def test_who_creates_many_topics_lets_others_have_their_turn() -> None:
+    """Checked in steps, and what is said of them is put together in another thread."""
+    world = world_of()
+    made = [CreatableTopic(f"t{number}", 1, 1) for number in range(200)]
+    creates = world.send(2, CreateTopicsRequest(made, validate_only=True), 7)
+    assert not creates.settled
+    world.cluster.settle()
+    world.advance(100)
+    results = creates.response.topics
+    assert [one.error_code for one in results] == [0] * 200
+    assert [one.name for one in results] == [topic.name for topic in made]
+    assert len(results[0].configs) == len(results[199].configs) > 30
