@@ -76,6 +76,9 @@ def test_what_makes_no_sense(asked: Asked, complaint: str) -> None:
 def test_times_are_utc_unless_they_say_otherwise() -> None:
     assert time_ms("1970-01-01T00:00:01") == time_ms("1970-01-01T01:00:01+01:00") == 1000
     assert time_ms("@7") == 7
+    for early in ("1969-12-31T23:59:59.999", "1969-12-31T23:59:59.998", "0001-01-01"):
+        assert time_ms(early) == 0, "not -1, which means the end: trim would delete everything"
+    assert time_ms(f"@{10**30}") == 2**63 - 1
     with pytest.raises(ClientError, match="cannot go to 'soon'"):
         time_ms("soon")
 
