@@ -133,6 +133,9 @@ def run(arguments: Sequence[str]) -> int:
         print(f"evenkeel: this is not UTF-8: {error.object!a}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
+        where = chosen.changed(options)
+        if where is not None:
+            print(f"evenkeel: interrupted; it may have been done [{where}]", file=sys.stderr)
         return INTERRUPTED
     return code
 

@@ -10,7 +10,7 @@ import pytest
 
 from cli import main as cli
 from cli import topic_changes
-from cluster import state
+from cluster import health, state
 from evenkeel import TopicDescription
 from evenkeel.admin.descriptions import Setting
 from runtime.config.config import load
@@ -261,3 +261,17 @@ def test_a_setting_that_nobody_knows_is_reset(
     assert cli.run([*words, "--bootstrap", "127.0.0.1:1", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["settings"]["no.such"] == {"before": None, "now": None}
+
+
+def test_who_interrupts_a_change_reads_where_it_may_have_been_made(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(health, "request", interrupted)
+    assert cli.run(["balance", "pause", "--http", "127.0.0.1:1"]) == 130
+    told = "interrupted; it may have been done [the cluster at 127.0.0.1:1]"
+    assert told in capsys.readouterr().err
+    assert cli.run(["status", "--http", "127.0.0.1:1"]) == 130
+    assert capsys.readouterr().err == ""
