@@ -414,6 +414,17 @@ def _grow_known(
     deadline: int,
     unsure: Collection[str],
 ) -> None:
+    work = _grow_each(broker, request, message, deadline, unsure)
+    broker.portions.in_steps(broker, request.reply, work, lambda: None)
+
+
+def _grow_each(
+    broker: Broker,
+    request: Request,
+    message: CreatePartitionsRequest,
+    deadline: int,
+    unsure: Collection[str],
+) -> Iterator[None]:
     named = Counter(topic.name for topic in message.topics)
     topics = list({topic.name: topic for topic in message.topics}.values())
     put = gather(len(topics), partial(_answer_grow, request))
@@ -431,6 +442,8 @@ def _grow_known(
             judge = partial(_judge_grown, broker, asked)
             here = partial(_has_grown, broker, asked)
             submit(broker, request, make, deadline, judge, here, decide)
+        if (index + 1) % TOPICS_STEP == 0:
+            yield
 
 
 def _grow_command(

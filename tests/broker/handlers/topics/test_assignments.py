@@ -10,6 +10,11 @@ from balancer.registry.registry import Registry
 from paxos.ids import GroupId, NodeId
 from tests.broker.world import World
 from wire.error_codes import ErrorCode
+from wire.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from wire.messages.topics import (
     CreatableReplicaAssignment,
@@ -213,3 +218,20 @@ def test_who_creates_many_topics_lets_others_have_their_turn() -> None:
     assert [one.error_code for one in results] == [0] * 200
     assert [one.name for one in results] == [topic.name for topic in made]
     assert len(results[0].configs) == len(results[199].configs) > 30
+
+
+def test_nor_does_who_changes_many() -> None:
+    world = world_of()
+    for first in range(0, 60, 20):
+        made = [CreatableTopic(f"t{number}", 1, 1) for number in range(first, first + 20)]
+        world.ask(2, CreateTopicsRequest(made), 7)
+    setting = [IncrementalAlterableConfig("retention.ms", 0, "5000")]
+    resources = [IncrementalAlterConfigsResource(2, f"t{n}", setting) for n in range(60)]
+    alters = world.send(2, IncrementalAlterConfigsRequest(resources, validate_only=True), 1)
+    grown = [CreatePartitionsTopic(f"t{number}", 2) for number in range(60)]
+    grows = world.send(2, CreatePartitionsRequest(grown, 1_000, True), 3, client="another")
+    assert not alters.settled
+    assert not grows.settled
+    world.advance(100)
+    assert [one.error_code for one in alters.response.responses] == [0] * 60
+    assert [one.error_code for one in grows.response.results] == [0] * 60
