@@ -113,7 +113,14 @@ async def produce(options: Any) -> int:  # noqa: ANN401 (argparse's)
         waiting: list[Delivery] = []
         async with aclosing(_lines()) as lines:
             async for line in lines:
-                key, value = _split(line, separator, count + 1)
+                try:
+                    key, value = _split(line, separator, count + 1)
+                except ClientError as error:
+                    await producer.flush()
+                    await _acknowledged(options, waiting)
+                    raise ClientError(
+                        f"{error}; the {count} lines before it were written"
+                    ) from None
                 waiting.append(
                     await producer.send(
                         options.topic, value, key=key, partition=options.partition, headers=headers
