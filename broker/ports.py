@@ -147,6 +147,10 @@ class Groups(Protocol):
         """When this node last handed the group to another one, if some clients may still not know
         it; or 0."""
 
+    def passes_on(self, group: GroupId) -> bool:
+        """Whether this node is handing the group over, or has just done so: then it forwards what
+        any client sends, and nobody else will judge that before it is in the log."""
+
     def ask_index(self, group: GroupId, told: Callable[[bool], None]) -> None:
         """Of a group whose master is another node: tell, perhaps at once, whether this node has
         applied by then what was acknowledged before now. False: no master has said how much that

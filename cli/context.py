@@ -10,7 +10,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from cli.clusters import contexts
+from cli.clusters import contexts, reach
 from cli.clusters import target as chosen
 from cli.clusters.contexts import Context, ContextError, Contexts
 from cli.clusters.kafka_commands import print_json, table
@@ -94,11 +94,11 @@ def _asked(context: Context) -> Context:
     told: dict[str, str] = {}
     for address in context.http:
         with suppress(health.HealthError):
-            answer = health.call(address, "GET", "/status")
-            told[f"http {address}"] = str(answer.get("cluster_id", ""))
-    if context.bootstrap:
-        with suppress(EvenkeelError):
-            told[context.bootstrap] = trio.run(_kafka_id, context.bootstrap)
+            answer = reach.status_of(address, health.TIMEOUT_S)
+            told[f"http {address}"] = answer["cluster_id"]
+    for word in context.bootstrap.split(",") if context.bootstrap else ():
+        with suppress(EvenkeelError):  # each of them: a client begins with whichever is there
+            told[word] = trio.run(_kafka_id, word)
     ids = sorted({ident for ident in told.values() if ident})
     if len(ids) > 1:
         which = "; ".join(f"{where} is {ident}" for where, ident in told.items())

@@ -13,6 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -106,6 +107,8 @@ FEW_NODES: Final = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    if isinstance(sys.stdout, TextIOWrapper):  # records and names may be more than it can say
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -127,7 +130,13 @@ def run(arguments: Sequence[str]) -> int:
         where = None if isinstance(error, silent) else chosen.changed(options)
         print(f"evenkeel: {error}{'' if where is None else f' [{where}]'}", file=sys.stderr)
         return FAILED
+    except UnicodeEncodeError as error:  # of arguments: bytes that are no UTF-8 stand in them so
+        print(f"evenkeel: this is not UTF-8: {error.object!a}", file=sys.stderr)
+        return FAILED
     except KeyboardInterrupt:
+        where = chosen.changed(options)
+        if where is not None:
+            print(f"evenkeel: interrupted; it may have been done [{where}]", file=sys.stderr)
         return INTERRUPTED
     return code
 

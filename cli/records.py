@@ -22,6 +22,7 @@ from cli.clusters.kafka_commands import (
     text_of,
 )
 from cli.clusters.reach import bootstrap_of
+from cli.clusters.target import whole
 from cli.where import WHERE, time_ms
 from evenkeel import (
     Admin,
@@ -56,7 +57,7 @@ def add_produce_options(produce: argparse.ArgumentParser) -> None:
         "--key-separator", metavar="TEXT", help="separates key and value in a line"
     )
     produce.add_argument(
-        "--partition", type=int, metavar="P", help="write everything to this partition"
+        "--partition", type=whole, metavar="P", help="write everything to this partition"
     )
     produce.add_argument("--header", action="append", default=[], metavar="NAME=VALUE")
     names = [codec.name.lower() for codec in Compression]
@@ -64,7 +65,7 @@ def add_produce_options(produce: argparse.ArgumentParser) -> None:
 
 
 def add_consume_options(consume: argparse.ArgumentParser) -> None:
-    consume.add_argument("--partition", type=int, action="append", metavar="P", help="only these")
+    consume.add_argument("--partition", type=whole, action="append", metavar="P", help="only these")
     consume.add_argument("--from", dest="begin", default=None, metavar="WHERE", help=WHERE)
     text = "begin with the last N records of each partition, the oldest first"
     consume.add_argument("--last", type=int, metavar="N", help=text)
@@ -112,7 +113,14 @@ async def produce(options: Any) -> int:  # noqa: ANN401 (argparse's)
         waiting: list[Delivery] = []
         async with aclosing(_lines()) as lines:
             async for line in lines:
-                key, value = _split(line, separator, count + 1)
+                try:
+                    key, value = _split(line, separator, count + 1)
+                except ClientError as error:
+                    await producer.flush()
+                    await _acknowledged(options, waiting)
+                    raise ClientError(
+                        f"{error}; the {count} lines before it were written"
+                    ) from None
                 waiting.append(
                     await producer.send(
                         options.topic, value, key=key, partition=options.partition, headers=headers

@@ -16,6 +16,7 @@ from cli.clusters.kafka_commands import (
     run_until_signal,
     table,
 )
+from cli.clusters.target import whole
 from evenkeel import (
     TopicDescription,
 )
@@ -37,8 +38,8 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         return sub
 
     create = action("create", _create, "create a topic", changes=True)
-    create.add_argument("--partitions", type=int, default=-1, metavar="P")
-    create.add_argument("--replication", type=int, default=-1, metavar="R")
+    create.add_argument("--partitions", type=whole, default=-1, metavar="P")
+    create.add_argument("--replication", type=whole, default=-1, metavar="R")
     create.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     create.add_argument("--dry-run", action="store_true", help="only let the brokers check it")
     list_ = action("list", _list, "list the topics", one=False)

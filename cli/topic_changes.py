@@ -13,6 +13,7 @@ from cli.clusters.kafka_commands import (
     print_json,
     table,
 )
+from cli.clusters.target import whole
 from cli.where import time_ms
 from evenkeel import Admin, TopicDescription, TopicPartition
 from evenkeel.lookups import BEGINNING, END
@@ -31,7 +32,7 @@ def add_commands(action: Action) -> None:
     settings.add_argument("--reset", action="append", default=[], metavar="NAME", help=text)
     _dry_run(settings)
     partitions = action("partitions", _partitions, "give a topic more partitions", changes=True)
-    partitions.add_argument("total", type=int, metavar="N", help="how many it is to have")
+    partitions.add_argument("total", type=whole, metavar="N", help="how many it is to have")
     _dry_run(partitions)
     trim = action("trim", _trim, "delete a topic's oldest records", changes=True)
     trim.add_argument("--before", required=True, metavar="WHERE", help=BEFORE)
@@ -56,12 +57,12 @@ def _dry_run(parser: argparse.ArgumentParser) -> None:
 def _partition(parser: argparse.ArgumentParser) -> None:
     text = "only these (default: all)"
     parser.add_argument(
-        "--partition", type=int, action="append", default=[], metavar="P", help=text
+        "--partition", type=whole, action="append", default=[], metavar="P", help=text
     )
 
 
 def _nodes(text: str) -> list[int]:
-    nodes = [int(word) for word in text.split(",")]
+    nodes = [whole(word) for word in text.split(",")]
     if len(set(nodes)) != len(nodes):
         raise argparse.ArgumentTypeError(f"'{text}' names a node twice")
     return nodes
@@ -98,14 +99,19 @@ async def _settings(options: Any) -> int:  # noqa: ANN401 (argparse's)
     names = [*change, *options.reset]
     value = {
         name: {
-            "before": before[name].value if name in before else None,
-            "now": change.get(name) if options.dry_run else after[name].value,
+            "before": _value(before, name),
+            "now": change.get(name) if options.dry_run else _value(after, name),
         }
         for name in dict.fromkeys(names)
     }
     rows = [(name, one["before"], one["now"]) for name, one in value.items()]
     heads = ("setting", "before", "would be" if options.dry_run else "now")
     return _tell(options, table(heads, rows), {"changed": not options.dry_run, "settings": value})
+
+
+def _value(settings: Mapping[str, Any], name: str) -> str | None:
+    """As in Kafka, brokers reset what they do not know without a word."""
+    return settings[name].value if name in settings else None
 
 
 def _show_settings(options: Any, settings: Mapping[str, Any]) -> int:  # noqa: ANN401 (argparse's)

@@ -21,6 +21,7 @@ OPERATOR_S: Final = 20.0
 """More than a node waits for the registry (runtime.admin.balancer.PROPOSE_TIMEOUT_S)."""
 REASON_BYTES_MAX: Final = 1_000
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
+NO_ANSWER: Final = "no answer in time"
 
 
 class HealthError(RuntimeError):
@@ -56,7 +57,7 @@ def request(
 def in_words(error: Exception) -> str:
     """Why a connection failed, without numbers of the kernel."""
     if isinstance(error, TimeoutError):
-        return "no answer in time"
+        return NO_ANSWER
     if isinstance(error, socket.gaierror):
         return "the name is unknown"
     if isinstance(error, OSError) and error.strerror:

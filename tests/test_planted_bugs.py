@@ -560,7 +560,7 @@ BUGS: Final = {
     ),
     "an assignment forgets who is named first": Row(
         f"{HANDLERS}topics/test_assignments.py::test_the_node_named_first_is_the_preferred_leader",
-        (assignments._Chooser._candidates, "first or fits", "fits"),
+        (assignments.Chooser._candidates, "first or fits", "fits"),
     ),
     "a page begins where the last one ended and one further": Row(
         f"{HANDLERS}test_topic_partitions.py::test_pages_are_the_whole_in_order",

@@ -13,6 +13,7 @@ import attrs
 
 from broker.config import IntakeConfig
 from paxos.ids import NOBODY, NodeId, Now
+from paxos.replica import Replica
 
 
 class FromClient(Protocol):
@@ -38,6 +39,13 @@ class Successor:
         """Whether everything is forwarded to it still."""
         lasts_ns = self._config.forward_grace_ns
         return self.node != NOBODY and now.boot_ns < self._since_ns + lasts_ns
+
+    def gets_all(self, now: Now, replica: Replica, holder: NodeId | None) -> bool:
+        """Whether the commands of all clients are forwarded just now; `holder` is the master, if
+        known."""
+        if replica.forwarding_to(now) is not None:
+            return True
+        return not replica.acting(now) and holder in (None, self.node) and self.in_grace(now)
 
     def moved_ns(self, now: Now) -> int:
         """When it took over, if there may be clients that do not know it; or 0."""

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
@@ -14,6 +15,17 @@ from cluster.spec import HOST, ClusterSpec, NodeSpec
 from runtime.config.fields import Address, parse_address
 
 NOT_NOW: Final = 503
+NOT_OURS: Final = (
+    "what answers there is no Evenkeel node: is this the HTTP port of another service?"
+)
+TOLD: Final[Mapping[str, type]] = {
+    "node": int,
+    "cluster_id": str,
+    "kafka": str,
+    "nodes": list,
+    "groups_count": int,
+}
+"""What every node says of itself in its status."""
 LEAST_S: Final = 0.01
 NOBODY_LISTENS: Final = Address(HOST, 1)
 """Stands for an address that is not known."""
@@ -36,7 +48,7 @@ class Cluster:
     _checked: set[Address] = attrs.Factory(set)
 
     def ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 (JSON)
-        """The answer of the first node that gives one.
+        """The answer of the first node that gives one: a JSON object.
 
         Raises:
             HealthError: if no node answers; each reason once.
@@ -49,14 +61,19 @@ class Cluster:
             if until is not None:  # a hung node leaves time for the others
                 left_s = max(LEAST_S, until - time.monotonic()) / (len(self.addresses) - tried)
             try:
+                until_this = time.monotonic() + left_s
                 self._check(address, left_s)
+                left_s = max(LEAST_S, until_this - time.monotonic())
                 status, data = health.request(address, method, path, body, timeout_s=left_s)
             except health.HealthError as error:
                 failures[str(error)] = None
                 continue
             answer = _decoded(data)
-            if status == 200:
+            if status == 200 and isinstance(answer, dict):
                 return answer
+            if status == 200:
+                failures[f"http://{address}{path}: {NOT_OURS}"] = None
+                continue
             why = str(answer.get("error", answer)) if isinstance(answer, dict) else str(answer)
             if status != NOT_NOW:
                 raise RefusedError(why)
@@ -69,12 +86,31 @@ class Cluster:
         return control.ask(self.running.control, what, node)
 
     def _check(self, address: Address, timeout_s: float) -> None:
-        """Whether this is the cluster that the context was made for."""
-        if self.target is None or not self.target.cluster_id or address in self._checked:
+        """Whether a node answers there, and of the cluster that is meant."""
+        if address in self._checked:
             return
-        answer = health.call(address, "GET", "/status", timeout_s=timeout_s)
-        chosen.check_identity(self.target, answer.get("cluster_id"))
+        answer = status_of(address, timeout_s)
+        if self.spec is not None and answer["cluster_id"] != self.spec.cluster_id:
+            raise health.HealthError(f"http://{address}: another cluster answers there")
+        if self.target is not None:
+            chosen.check_identity(self.target, answer["cluster_id"])
         self._checked.add(address)
+
+
+def status_of(address: Address, timeout_s: float) -> dict[str, Any]:
+    """A node's `/status`.
+
+    Raises:
+        HealthError: if no node answers there; another service may have that port.
+    """
+    answer = health.call(address, "GET", "/status", timeout_s=timeout_s)
+    if (
+        not isinstance(answer, dict)
+        or any(not isinstance(answer.get(name), kind) for name, kind in TOLD.items())
+        or any(not isinstance(row, dict) or "id" not in row for row in answer["nodes"])
+    ):
+        raise health.HealthError(f"http://{address}: {NOT_OURS}")
+    return answer
 
 
 def _decoded(data: bytes) -> Any:  # noqa: ANN401 (JSON)
@@ -106,8 +142,11 @@ def of(options: Any) -> Cluster:  # noqa: ANN401 (argparse's)
     return Cluster([node.http for node in up], spec, running, timeout_s, target)
 
 
-def nodes_of(cluster: Cluster) -> tuple[ClusterSpec, state.State | None]:
+def nodes_of(
+    cluster: Cluster, *, each_s: float | None = None
+) -> tuple[ClusterSpec, state.State | None]:
     """All nodes, so that each can be asked: a local cluster's, or what the others' answers name.
+    With `each_s` that is the time for each address; else all share the cluster's.
 
     A node's HTTP side is on its own loopback, so only the addresses that were given can be asked.
 
@@ -116,23 +155,28 @@ def nodes_of(cluster: Cluster) -> tuple[ClusterSpec, state.State | None]:
     """
     if cluster.spec is not None:
         return cluster.spec, cluster.running
-    each_s = min(cluster.timeout_s or health.TIMEOUT_S, health.TIMEOUT_S)
+    until = None if cluster.timeout_s is None else time.monotonic() + cluster.timeout_s
     found: dict[int, NodeSpec] = {}
     named: dict[int, str] = {}
     answers: list[dict[str, Any]] = []
     failures: dict[str, None] = {}
-    for address in cluster.addresses:
+    for tried, address in enumerate(cluster.addresses):
+        left_s = health.TIMEOUT_S if each_s is None else each_s
+        if each_s is None and until is not None:  # a share of it is for the questions that follow
+            left = len(cluster.addresses) - tried + 1
+            left_s = min(left_s, max(LEAST_S, until - time.monotonic()) / left)
         try:
-            answer = health.call(address, "GET", "/status", timeout_s=each_s)
+            answer = status_of(address, left_s)
         except health.HealthError as error:
             failures[str(error)] = None
             continue
         if cluster.target is not None:
-            chosen.check_identity(cluster.target, answer.get("cluster_id"))
+            chosen.check_identity(cluster.target, answer["cluster_id"])
+        number = answer["node"]
+        clients = parse_address(answer["kafka"])
         answers.append(answer)
-        number = int(answer["node"])
-        found[number] = NodeSpec(number, parse_address(answer["kafka"]), NOBODY_LISTENS, address)
-        named |= {int(row["id"]): row["kafka"] or "" for row in answer["nodes"]}
+        found[number] = NodeSpec(number, clients, NOBODY_LISTENS, address)
+        named |= {int(row["id"]): row.get("kafka") or "" for row in answer["nodes"]}
     if not answers:
         raise health.HealthError("; ".join(failures))
     for number, kafka in named.items():

@@ -28,6 +28,8 @@ DATA_CHANGES: Final = "the cluster's directory (./data)"
 DATA_LOOKS: Final = "the cluster's directory (./data, or the one started last)"
 CONTEXT: Final = "the cluster of this name (evenkeel context list)"
 SECONDS_MAX: Final = 86_400.0
+NUMBER_MAX: Final = 2**15 - 1
+"""More partitions, nodes or copies than any cluster has; it fits all fields of the protocol."""
 
 
 @attrs.frozen(kw_only=True)
@@ -74,6 +76,17 @@ def timeout_option(parser: argparse.ArgumentParser, **default: Any) -> None:  # 
     """For commands that ask nodes over HTTP; None: each node has the usual time."""
     text = "seconds to wait for the nodes' answers, in all"
     parser.add_argument("--timeout", type=seconds, metavar="S", help=text, **default)
+
+
+def whole(text: str) -> int:
+    """For options that are numbers of partitions, nodes or copies."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value <= NUMBER_MAX:
+        raise argparse.ArgumentTypeError(f"write a number from 0 to {NUMBER_MAX}, not '{text}'")
+    return value
 
 
 def seconds(text: str) -> float:
@@ -181,11 +194,11 @@ def running(options: Any) -> tuple[ClusterSpec, state.State]:  # noqa: ANN401 (a
     return spec, now
 
 
-def check_identity(target: Target, cluster_id: str | None) -> None:
+def check_identity(target: Target, cluster_id: str) -> None:
     """Raises:
     ContextError: if another cluster is there than when the context was made.
     """
-    if target.cluster_id and cluster_id and cluster_id != target.cluster_id:
+    if target.cluster_id and cluster_id != target.cluster_id:
         raise ContextError(
             f"another cluster ({cluster_id}) answers for {target.where}; if that is right: "
             f"evenkeel context add {target.context} --replace ..."

@@ -78,7 +78,7 @@ def collected(options: Any) -> Iterator[tuple[str, bytes]]:  # noqa: ANN401 (arg
     yield "about.txt", _about().encode()
     found = doctor.examine(options)
     yield "doctor.txt", ("\n".join(found.right) + "\n" + doctor.lines(found.findings)).encode()
-    spec, _ = reach.nodes_of(reach.of(options))
+    spec, _ = reach.nodes_of(reach.of(options), each_s=options.timeout)
     for node in spec.nodes:
         for path in PATHS:
             name = f"node-{node.id}/{path.strip('/')}"

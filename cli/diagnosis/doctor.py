@@ -29,6 +29,8 @@ from wire.addresses import parse_addresses
 
 TRY_S: Final = 3.0
 SHOWN_MAX: Final = 5
+PLACES_MAX: Final = 8
+"""Addresses of one name that are tried."""
 
 
 @attrs.frozen
@@ -78,7 +80,7 @@ def examine(options: Any) -> Examination:  # noqa: ANN401 (argparse's)
     if target.path is not None or target.http:
         cluster = reach.of(options)
         try:
-            spec, running = reach.nodes_of(cluster)
+            spec, running = reach.nodes_of(cluster, each_s=options.timeout)
         except health.HealthError as error:
             found.wrong(
                 f"no node answers over HTTP: {error}",
@@ -154,7 +156,7 @@ def _leaderless(topics: Mapping[str, TopicDescription]) -> Iterator[str]:
 
 
 def _connects(found: Examination, address: Address, what: str, timeout_s: float) -> bool:
-    """DNS, then TCP."""
+    """DNS, then TCP, to every address that the name has."""
     try:
         resolved = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -163,18 +165,21 @@ def _connects(found: Examination, address: Address, what: str, timeout_s: float)
             f"add {address.host} to DNS or /etc/hosts of this machine, or use an IP address",
         )
         return False
-    failures: dict[str, None] = {}
-    for family, kind, protocol, _, place in resolved:
+    places: dict[str, str] = {}
+    for family, kind, protocol, _, place in resolved[:PLACES_MAX]:
         with socket.socket(family, kind, protocol) as probe:
             probe.settimeout(timeout_s)
             try:
                 probe.connect(place)
             except OSError as error:
-                failures[health.in_words(error)] = None
-                continue
-        found.right.append(f"{what} {address} takes connections")
+                places[str(place[0])] = health.in_words(error)
+            else:
+                places[str(place[0])] = ""
+    failures = {place: why for place, why in places.items() if why}
+    if len(failures) < len(places):
+        _not_everywhere(found, f"{what} {address}", failures)
         return True
-    words = ", ".join(failures)
+    words = ", ".join(dict.fromkeys(failures.values()))
     cure = (
         "start the node, or mend the port: nothing listens there"
         if "refused" in words
@@ -182,6 +187,19 @@ def _connects(found: Examination, address: Address, what: str, timeout_s: float)
     )
     found.wrong(f"{what} {address}: no connection ({words})", cure)
     return False
+
+
+def _not_everywhere(found: Examination, what: str, failures: Mapping[str, str]) -> None:
+    """A name may have several addresses. A client tries them in an order of its own: where one is
+    refused it goes on at once, where nobody answers it waits, and some give up."""
+    silent = [place for place, why in failures.items() if why == health.NO_ANSWER]
+    rest = [f"{place}: {why}" for place, why in failures.items() if place not in silent]
+    found.right.append(f"{what} takes connections" + (f" (not {', '.join(rest)})" if rest else ""))
+    if silent:
+        found.wrong(
+            f"{what}: the name also means {', '.join(silent)}, which does not answer",
+            "take that address out of DNS, or mend the way to it: clients may try it first",
+        )
 
 
 # --- as the nodes see it -------------------------------------------------------------------------

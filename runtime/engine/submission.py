@@ -125,6 +125,12 @@ class Submitting(KnownGroups):
         intake = self.intakes.get(group) or self.former.get(group)
         return 0 if intake is None else intake.successor.moved_ns(self.clock.now())
 
+    def passes_on(self, group: GroupId) -> bool:
+        intake = self.intakes.get(group)
+        if intake is None:
+            return False
+        return intake.successor.gets_all(self.clock.now(), intake.replica, self.master(group))
+
     def owes_answers(self) -> bool:
         """Whether the outcome of a command is awaited here."""
         intakes = chain(self.intakes.values(), self.former.values())

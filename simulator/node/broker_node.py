@@ -480,6 +480,12 @@ class BrokerNode(SimNode):
         held = self.groups.get(group)
         return 0 if held is None else held.intake.successor.moved_ns(self.now())
 
+    def passes_on(self, group: GroupId) -> bool:
+        held = self.groups.get(group)
+        if held is None:
+            return False
+        return held.intake.successor.gets_all(self.now(), held.replica, self.master(group))
+
     def ask_index(self, group: GroupId, told: Callable[[bool], None]) -> None:
         """All clients of these worlds act on hints, and do not need it."""
         told(False)

@@ -249,6 +249,7 @@ class FakeGroups:
         self.former: set[GroupId] = set()
         """Groups that this node has handed to other nodes."""
         self.moved: dict[GroupId, int] = {}
+        self.passing: set[GroupId] = set()
         """When it handed them over, where clients may not know it yet."""
         self.questions: list[Callable[[bool], None]] = []
         """Of those who want to know how far its copy must be; a story answers them."""
@@ -279,6 +280,9 @@ class FakeGroups:
 
     def moved_ns(self, group: GroupId) -> int:
         return self.moved.get(group, 0)
+
+    def passes_on(self, group: GroupId) -> bool:
+        return group in self.passing
 
     def ask_index(self, group: GroupId, told: Callable[[bool], None]) -> None:
         self.questions.append(told)

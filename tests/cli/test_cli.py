@@ -1,13 +1,18 @@
 """The command line: each error is reported in one line, with an exit code that is not zero."""
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from cli import main as cli
-from cluster import state
+from cli import topic_changes
+from cluster import health, state
+from evenkeel import TopicDescription
+from evenkeel.admin.descriptions import Setting
 from runtime.config.config import load
 
 
@@ -198,3 +203,75 @@ def test_a_command_without_its_action_prints_what_there_is(
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["version"]) == 0
     assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "topic create t --partitions 3000000000",
+        "topic create t --replication 70000",
+        "topic create t --partitions x",
+        "topic partitions t 3000000000",
+        "topic reassign t --to 1,x",
+        "topic reassign t --to 1,3000000000",
+        "topic trim t --before 1 --partition 3000000000",
+        "topic consume t --partition 3000000000",
+    ],
+)
+def test_numbers_that_no_cluster_has_are_refused_in_words(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        cli.run([*line.split(), "--bootstrap", "127.0.0.1:1"])
+    assert refused.value.code == 2
+    assert "write a number from 0 to 32767, not" in capsys.readouterr().err
+
+
+def test_an_argument_that_is_not_utf8_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Python passes such bytes on as half a surrogate pair, which nothing can encode."""
+    words = ["topic", "produce", "t", "--key-separator", "\udce9", "--bootstrap", "127.0.0.1:1"]
+    assert cli.run(words) == 1
+    assert "this is not UTF-8: '\\udce9'" in capsys.readouterr().err
+
+
+class Kafka:
+    """As the brokers do, it resets what it does not know without a word."""
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        return TopicDescription(name=name, topic_id="", internal=False, partitions=())
+
+    async def topic_settings(self, _name: str) -> dict[str, Setting]:
+        return {"retention.ms": Setting("retention.ms", "5", False, False, False)}
+
+    async def alter_topic_settings(self, *_: object, **__: object) -> None:
+        pass
+
+
+def test_a_setting_that_nobody_knows_is_reset(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The change was made, and then there was a traceback."""
+
+    @asynccontextmanager
+    async def opened(_options: object) -> AsyncIterator[Kafka]:
+        yield Kafka()
+
+    monkeypatch.setattr(topic_changes, "open_admin", opened)
+    words = ["topic", "settings", "t", "retention.ms=5", "--reset", "no.such"]
+    assert cli.run([*words, "--bootstrap", "127.0.0.1:1", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["settings"]["no.such"] == {"before": None, "now": None}
+
+
+def test_who_interrupts_a_change_reads_where_it_may_have_been_made(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(health, "request", interrupted)
+    assert cli.run(["balance", "pause", "--http", "127.0.0.1:1"]) == 130
+    told = "interrupted; it may have been done [the cluster at 127.0.0.1:1]"
+    assert told in capsys.readouterr().err
+    assert cli.run(["status", "--http", "127.0.0.1:1"]) == 130
+    assert capsys.readouterr().err == ""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cli import context
 from cli import main as cli
 from cli.clusters import contexts
 from cli.clusters import target as chosen
@@ -141,6 +142,28 @@ def test_two_names_are_one_too_many(types: Typed) -> None:
     types("context add other --bootstrap 127.0.0.1:1")
     refused = types("--context other topic list --bootstrap 127.0.0.1:2", 1)
     assert "--context and --bootstrap name two clusters: give one of them" in refused
+
+
+def test_every_bootstrap_address_is_asked_for_its_cluster(
+    types: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client begins with whichever of them is there: one of another cluster is a mistake."""
+
+    async def kafka_id(bootstrap: str) -> str:
+        return "blue" if bootstrap.endswith(":1") else "green"
+
+    monkeypatch.setattr(context, "_kafka_id", kafka_id)
+    refused = types("context add two --bootstrap 127.0.0.1:1,127.0.0.1:2", 1)
+    assert "of different clusters: 127.0.0.1:1 is blue; 127.0.0.1:2 is green" in refused
+    types("context add one --bootstrap 127.0.0.1:2,127.0.0.1:3")
+
+
+def test_who_does_not_say_its_cluster_is_not_taken_for_it() -> None:
+    target = chosen.Target(where="context prod", changes=True, cluster_id="blue", context="prod")
+    for told in ("green", ""):
+        with pytest.raises(contexts.ContextError, match="another cluster"):
+            chosen.check_identity(target, told)
+    chosen.check_identity(target, "blue")
 
 
 def test_what_a_context_lacks_is_said_with_the_cure(types: Typed) -> None:

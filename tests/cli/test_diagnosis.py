@@ -3,8 +3,10 @@
 import json
 import socket
 import tarfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -17,6 +19,7 @@ from cli.diagnosis import bundle, doctor
 from cli.diagnosis.doctor import Examination
 from cli.diagnosis.health import CODES, judge
 from cluster.status import NodeRow
+from runtime.config.fields import Address
 from tests.cluster.launcher.test_status import answer, group, row, view
 
 
@@ -150,6 +153,92 @@ def test_as_a_client_each_step_is_named(asked: Doctor) -> None:
     assert "does not answer as Kafka does" in told["problems"][0]["problem"]
     assert "listen.kafka" in told["problems"][0]["cure"]
     assert f"bootstrap 127.0.0.1:{port} takes connections" in told["right"]
+
+
+@contextmanager
+def saying(body: bytes) -> Iterator[str]:
+    """Another service's HTTP port, which has this to say to whatever it is asked."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET
+
+        def log_message(self, *_: object) -> None:  # type: ignore[override]  # its own is positional
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"version": 3}',
+        b"<html>",
+        b'{"node": 1, "cluster_id": "c", "kafka": "a:1", "groups_count": 1, "nodes": [7]}',
+    ],
+)
+@pytest.mark.parametrize("line", ["status", "health", "doctor", "data usage", "balance pause"])
+def test_another_services_port_is_no_node(
+    body: bytes, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was believed that it had paused the balancer, and elsewhere it was a traceback."""
+    with saying(body) as address:
+        code = cli.run([*line.split(), "--http", address])
+    printed = capsys.readouterr()
+    told = " ".join((printed.out + printed.err).split())
+    assert code in (1, 3)
+    assert "no Evenkeel node" in told or "not JSON" in told
+
+
+def test_hung_nodes_share_the_time_that_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    with ExitStack() as stack:
+        ports = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            for _ in range(4)
+        ]
+        addresses = ",".join(f"127.0.0.1:{port}" for port in ports)
+        since = time.monotonic()
+        assert cli.run(["status", "--timeout", "1", "--http", addresses]) == 1
+        assert time.monotonic() - since < 2.5, "not a second for each"
+    assert capsys.readouterr().err.count("no answer in time") == 4
+
+
+def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients try them in an order of their own: one that is silent makes them wait."""
+    with socket.create_server(("127.0.0.1", 0)) as good:
+        port = good.getsockname()[1]
+        rows = [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))
+            for host in ("127.0.0.9", "127.0.0.8", "127.0.0.1")
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: rows)
+        connect = socket.socket.connect
+
+        def connects(probe: socket.socket, place: Any) -> None:
+            if place[0] == "127.0.0.9":
+                raise TimeoutError
+            connect(probe, place)
+
+        monkeypatch.setattr(socket.socket, "connect", connects)
+        found = doctor.Examination()
+        assert doctor._connects(found, Address("kafka.example", port), "bootstrap", 1.0)
+    name = f"bootstrap kafka.example:{port}"
+    assert found.right == [f"{name} takes connections (not 127.0.0.8: connection refused)"]
+    [finding] = found.findings
+    assert finding.problem == f"{name}: the name also means 127.0.0.9, which does not answer"
+    assert "DNS" in finding.cure
 
 
 def test_secrets_are_blanked_out_and_nothing_else() -> None:

@@ -1,15 +1,18 @@
 """How records look, and where reading begins; without a cluster."""
 
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
 import pytest
 
+from cli import main as cli
 from cli import records
 from cli.clusters.kafka_commands import ClientError
 from cli.records import _filled, _pieces, _Reader, _refuse_nonsense
 from cli.where import time_ms
-from evenkeel import ConsumerRecord, TopicPartition
+from evenkeel import ConsumerRecord, TopicDescription, TopicPartition
 
 
 def record() -> ConsumerRecord:
@@ -76,6 +79,9 @@ def test_what_makes_no_sense(asked: Asked, complaint: str) -> None:
 def test_times_are_utc_unless_they_say_otherwise() -> None:
     assert time_ms("1970-01-01T00:00:01") == time_ms("1970-01-01T01:00:01+01:00") == 1000
     assert time_ms("@7") == 7
+    for early in ("1969-12-31T23:59:59.999", "1969-12-31T23:59:59.998", "0001-01-01"):
+        assert time_ms(early) == 0, "not -1, which means the end: trim would delete everything"
+    assert time_ms(f"@{10**30}") == 2**63 - 1
     with pytest.raises(ClientError, match="cannot go to 'soon'"):
         time_ms("soon")
 
@@ -120,3 +126,53 @@ async def test_who_follows_waits_for_as_long_as_it_takes() -> None:
     for _ in range(20):
         assert await reader._some() == ()
     assert records.LAST_MAX > 0
+
+
+class Log:
+    """A producer whose records are there once it has flushed."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.written: list[bytes] = []
+
+    async def send(self, _topic: str, value: bytes, **_: object) -> Any:
+        self.sent.append(value)
+        return _there()
+
+    async def flush(self) -> None:
+        self.written = [*self.sent]
+
+
+async def _there() -> None:
+    """It was acknowledged."""
+
+
+def test_a_line_without_a_key_ends_it_after_those_before_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who mends the line and begins anew would write them twice."""
+    log = Log()
+
+    @asynccontextmanager
+    async def opened(*_: object, **__: object) -> AsyncIterator[Log]:
+        yield log
+
+    async def nothing(*_: object) -> TopicDescription:
+        return TopicDescription(name="t", topic_id="", internal=False, partitions=())
+
+    async def lines() -> AsyncGenerator[bytes, None]:
+        for line in (b"a:1", b"b:2", b"c", b"d:4"):
+            yield line
+
+    for name, fake in (
+        ("open_admin", opened),
+        ("Producer", opened),
+        ("existing_topic", nothing),
+        ("_lines", lines),
+    ):
+        monkeypatch.setattr(records, name, fake)
+    words = ["topic", "produce", "t", "--key-separator", ":", "--bootstrap", "127.0.0.1:1"]
+    assert cli.run(words) == 1
+    told = "line 3 has no key: ':' is not in it; the 2 lines before it were written"
+    assert told in capsys.readouterr().err
+    assert log.written == [b"1", b"2"]

@@ -272,6 +272,26 @@ def test_what_only_this_mastership_may_do_is_refused_when_it_is_over(ends: str) 
     assert not harness.intake.forwards
 
 
+def test_it_is_known_when_the_commands_of_all_clients_are_passed_on() -> None:
+    """From the beginning of the handover to the end of the grace period."""
+    harness = Harness()
+    intake = harness.intake
+
+    def passed_on() -> bool:
+        holder = harness.one.replica.lease.holder
+        return intake.successor.gets_all(harness.one.now, harness.one.replica, holder)
+
+    assert not passed_on()
+    assert handover.steal_away(harness.one.replica, harness.one.now, NodeId(1)) == ""
+    assert passed_on()
+    slot = accepted_slot(harness.flush())
+    harness.one.accepted(slot, 0, 1)
+    intake.handover_seen(harness.one.now)
+    assert passed_on()
+    harness.one.now_ns += intake.config.forward_grace_ns
+    assert not passed_on()
+
+
 def test_between_a_steal_and_the_end_of_its_round_commands_go_to_the_target() -> None:
     """Requests read in the round in which the Steal was chosen used to be refused, and each of
     those clients paid its back-off of 100 ms for nothing."""

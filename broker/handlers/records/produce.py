@@ -422,16 +422,27 @@ class Produce:
             result
         )
         if answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            now_ns = self.broker.groups.now().boot_ns
-            broker = self.broker
-            if broker.sequence_gaps.may_close(producer_id, place.uid, now_ns) or (
-                producer_id < FIRST_ID and broker.unknown_producers.is_unknown(place, producer_id)
-            ):
-                answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS  # retriable, and not appended
+            self._judged_too_early(place, producer_id, answer)
         machine = self.broker.machines.get(place.group)
         state = None if machine is None else machine.partitions.get(place.uid)
         if state is not None:
             answer.log_start_offset = state.log_start
+
+    def _judged_too_early(
+        self, place: PartitionPlace, producer_id: int, answer: PartitionProduceResponse
+    ) -> None:
+        """Its predecessor may still come, or its producer may yet be admitted: by the master only.
+        Here, where the batch was forwarded from, it would be tried for as long as clients are stood
+        in for (ADR 50)."""
+        broker = self.broker
+        if broker.sequence_gaps.may_close(producer_id, place.uid, broker.groups.now().boot_ns):
+            answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS  # retriable, and not appended
+        elif producer_id < FIRST_ID and broker.unknown_producers.is_unknown(place, producer_id):
+            if broker.groups.acting(place.group):
+                answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS
+            else:
+                answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                self._hint(place, answer)
 
     def _not_done(
         self,

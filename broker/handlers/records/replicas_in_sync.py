@@ -3,8 +3,9 @@
 In sync are the members of the Paxos group that this node has heard of lately, as Metadata says. An
 acknowledged record is on a majority whatever the setting says; above that the setting keeps
 producers from going on while a replica is away, and does not wait for one that is slow (ADR 52).
-The master decides, and a former one for a producer that has not been told of the move, because it
-forwards what that sends (ADR 50): elsewhere the producer is sent to the master.
+The master decides, and a former one about what it forwards: from all producers during a handover
+and for a moment after it, and then from those that have not been told of the move (ADR 50).
+Elsewhere the producer is sent to the master.
 """
 
 from balancer.registry.records import Topic
@@ -21,9 +22,9 @@ def lacks_replicas(
     configs, groups = topic.configs, broker.groups
     if not configs or MIN_INSYNC_REPLICAS not in configs:
         return False
-    moved_ns, now_ns = groups.moved_ns(group), groups.now().boot_ns
-    forwards = not moves and connection.misses_move(topic.name, moved_ns, now_ns)
-    if not groups.acting(group) and not forwards:
-        return False
+    if not groups.acting(group) and not groups.passes_on(group):
+        moved_ns, now_ns = groups.moved_ns(group), groups.now().boot_ns
+        if moves or not connection.misses_move(topic.name, moved_ns, now_ns):
+            return False
     in_sync = groups.alive().intersection(groups.members(group))
     return len(in_sync) < replicas_needed(configs)

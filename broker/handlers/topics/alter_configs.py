@@ -9,7 +9,7 @@ and kafka-reassign-partitions do that without asking what there is.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import Final
@@ -52,6 +52,8 @@ from wire.messages.configs import (
 )
 
 RESOURCES_MAX: Final = 1_000
+RESOURCES_STEP: Final = 20
+"""Checked in one step: two milliseconds or so."""
 CONFIGS_MAX: Final = 1_000
 """In one request, over all resources."""
 TIMEOUT_MS: Final = 30_000
@@ -208,6 +210,19 @@ def _alter_known(
     deadline: int,
     unsure: Collection[str],
 ) -> None:
+    work = _alter_each(broker, request, resources, validate_only, response, deadline, unsure)
+    broker.portions.in_steps(broker, request.reply, work, lambda: None)
+
+
+def _alter_each(
+    broker: Broker,
+    request: Request,
+    resources: Sequence[_Resource],
+    validate_only: bool,
+    response: type[AlterConfigsResponse] | type[IncrementalAlterConfigsResponse],
+    deadline: int,
+    unsure: Collection[str],
+) -> Iterator[None]:
     named = Counter((one.type, one.name) for one in resources)
     put = gather(len(resources), partial(_answer, request, response))
     for index, resource in enumerate(resources):
@@ -221,6 +236,8 @@ def _alter_known(
         else:
             change = _Change(broker, resource, command)
             submit(broker, request, change.make, deadline, change.judge, change.is_here, decide)
+        if (index + 1) % RESOURCES_STEP == 0:
+            yield
 
 
 def _decision(

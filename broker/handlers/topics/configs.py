@@ -12,7 +12,7 @@ from balancer.registry.catalogue import name_problem
 from broker.handlers.topics.broker_settings import broker_settings
 from broker.handlers.topics.known_names import NO_TOPIC, before_denying, denied, is_unknown
 from broker.handlers.topics.registry_changes import Verdict
-from broker.handlers.topics.settings import Setting, group_settings, topic_settings
+from broker.handlers.topics.settings import Setting, group_settings, replicas_of, topic_settings
 from broker.requests.context import Broker
 from broker.requests.request import Request
 from wire.apis import encode_response
@@ -71,7 +71,9 @@ def _settings(broker: Broker, kind: int, name: str) -> Iterable[Setting] | Verdi
         if wrong is not None:
             return Verdict(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
         topic = broker.registry.topic(name)
-        return denied(broker, NO_TOPIC) if topic is None else topic_settings(broker, topic)
+        if topic is None:
+            return denied(broker, NO_TOPIC)
+        return topic_settings(broker.config, replicas_of(broker), topic)
     if kind == ResourceType.BROKER:
         return node_problem(broker, name) or (broker_settings(broker) if name else ())
     if kind == ResourceType.BROKER_LOGGER:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from balancer.registry.commands import Command, Done, PinGroup, SetReplicaSets
-from balancer.registry.records import PARTITIONS_MAX, TOPICS_MAX
+from balancer.registry.records import PARTITIONS_MAX, TOPICS_MAX, ReplicaChange
 from broker.handlers.topics.known_names import before_denying, denied
 from broker.handlers.topics.places import (
     UNKNOWN,
@@ -52,12 +52,15 @@ from wire.messages.placement import (
 
 TRIGGER: Final = "reassignment"
 """The reason that the registry records for such a change."""
+CANCELLED: Final = "cancelled"
+"""The reason recorded for one that calls another off: where it leads, the group has been."""
 NOTHING_TO_CANCEL: Final = Verdict(
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "there is no unfinished move of this partition"
 )
 NO_WAY_BACK: Final = Verdict(
     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-    "it cannot return: a node that it came from has left or is leaving. Name other nodes instead",
+    "it cannot return: a node that it came from has left or is leaving, or it is not known any "
+    "more where it came from. Name the nodes instead",
 )
 TWICE: Final = Verdict(ErrorCode.INVALID_REQUEST, "the request names the partition twice")
 
@@ -171,24 +174,45 @@ def _problem(
 
 
 def _cancelled(broker: Broker, group: GroupId) -> _Reassignment | Verdict:
-    """Cancel the move under way: the set as it was, and no preferred leader."""
+    """Cancel the move under way: the set as it was, and no preferred leader. One that is cancelled
+    already stays so: clients repeat a request whose answer they have missed."""
     wanted = broker.registry.replica_set(group)
     if not wanted or set(broker.groups.members(group)) == set(wanted):
         return NOTHING_TO_CANCEL
-    before = _set_before(broker, group)
+    before = _origin(broker, group)
     return NO_WAY_BACK if before is None else _Reassignment(group, before, ())
 
 
-def _set_before(broker: Broker, group: GroupId) -> tuple[NodeId, ...] | None:
-    """The replica set before the last change, if the Paxos group can return to it."""
+def _origin(broker: Broker, group: GroupId) -> tuple[NodeId, ...] | None:
+    """The replica set that the Paxos group has had and is leaving, if it can return to it."""
     registry = broker.registry
-    for record in reversed(registry.replica_history):
-        for change in record.changes:
-            if change.group == group:
-                nodes = [registry.nodes.get(node) for node in change.before]
-                whole = all(node is not None and not node.leaving for node in nodes)
-                return change.before if whole else None
-    return None
+    changes = [
+        change
+        for record in reversed(registry.replica_history)
+        for change in record.changes
+        if change.group == group
+    ]
+    if not changes or changes[0].after != registry.replica_set(group):
+        return None  # the registry remembers only so many
+    origin = _left(changes, frozenset(broker.groups.members(group)))
+    nodes = [registry.nodes.get(node) for node in origin]
+    return origin if all(node is not None and not node.leaving for node in nodes) else None
+
+
+def _left(changes: Sequence[ReplicaChange], members: frozenset[NodeId]) -> tuple[NodeId, ...]:
+    """Which set the members come from, by the changes of it, the last one first. A set that was
+    wanted for a while, until another one was, need not have been reached: then there are members
+    that it does not explain, or it lacks some, though none is removed before all are added."""
+    wanted = changes[0].after
+    explained = set(wanted)
+    for change in changes:
+        if change.reason == CANCELLED:
+            return change.after
+        explained.update(change.before)
+        whole = members.issuperset(change.before) or members.issuperset(wanted)
+        if whole and members <= explained:
+            return change.before
+    return changes[0].before
 
 
 def _contradictory(requested: Mapping[Place, _Reassignment]) -> list[Place]:
@@ -256,7 +280,7 @@ def _change(
         wall_ns=broker.groups.now().wall_ns,
         node=broker.me,
         trigger=TRIGGER,
-        reasons={reassignment.group: TRIGGER},
+        reasons={reassignment.group: TRIGGER if reassignment.order else CANCELLED},
     )
     ask(command, partial(_is_set, broker, reassignment), pin)
 

@@ -5,6 +5,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from balancer.registry.records import Topic
+from broker.config import BrokerConfig
 from broker.requests.context import Broker
 from broker.topic_configs import TOPIC_CONFIGS, ConfigType
 from wire.messages.configs import DescribeConfigsSynonym
@@ -29,11 +30,11 @@ class Setting(NamedTuple):
     """The defaults behind the value, in the order in which they would apply."""
 
 
-def topic_settings(broker: Broker, topic: Topic) -> Iterator[Setting]:
-    replicas = replicas_of(broker)
+def topic_settings(config: BrokerConfig, replicas: int, topic: Topic) -> Iterator[Setting]:
+    """Also in another thread: it reads nothing that changes. `replicas`: see `replicas_of`."""
     for known in TOPIC_CONFIGS.values():
         value = topic.configs.get(known.name)
-        default = known.default(broker.config, replicas)
+        default = known.default(config, replicas)
         source = Source.DEFAULT if value is None else Source.DYNAMIC_TOPIC
         fallback = DescribeConfigsSynonym(known.broker_name, default, Source.DEFAULT)
         own = DescribeConfigsSynonym(known.name, value, Source.DYNAMIC_TOPIC)

@@ -8,9 +8,9 @@ can be told from another client's.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -28,18 +28,18 @@ from balancer.registry.commands import (
 )
 from balancer.registry.records import TOPIC_PARTITIONS_MAX, Topic
 from broker.handlers.topics.assignments import PARTITIONS_MAX as ASSIGNED_MAX
-from broker.handlers.topics.assignments import of_new_partitions, of_new_topic
+from broker.handlers.topics.assignments import Chooser
 from broker.handlers.topics.known_names import is_certain, no_such_topic, when_known
 from broker.handlers.topics.registry_changes import DONE, Verdict, deadline_of, refused, submit
 from broker.handlers.topics.settings import replicas_of, topic_settings
 from broker.registry_calls import Answer
 from broker.requests.context import Broker
 from broker.requests.guard import gather, guarded
-from broker.requests.refusals import refuse_more_than
+from broker.requests.refusals import answer_aside, refuse_more_than
 from broker.requests.request import Request
-from broker.topic_configs import as_kept, relation_problem
+from broker.topic_configs import TOPIC_CONFIGS, as_kept, relation_problem
 from broker.topic_configs import problem as configs_problem
-from paxos.ids import MS
+from paxos.ids import MS, GroupId
 from wire.apis import encode_response
 from wire.codec.schema import UUID_ZERO
 from wire.error_codes import ErrorCode
@@ -64,6 +64,8 @@ TOPICS_PER_REQUEST_MAX: Final = 1_000
 BY_ID_FROM: Final = 6
 """The first version of DeleteTopics that names topics by id."""
 DEFAULT: Final = -1
+TOPICS_STEP: Final = 20
+"""Topics checked in one step: two milliseconds or so."""
 
 
 DUPLICATE: Final = Verdict(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
@@ -74,6 +76,14 @@ RESERVED: Final = Verdict(
 
 
 # -- CreateTopics ----------------------------------------------------------------------------------
+
+
+class _Outcome(NamedTuple):
+    """Of one topic; `command` None: it was refused before anything was proposed."""
+
+    asked: CreatableTopic
+    command: CreateTopic | None
+    verdict: Verdict
 
 
 def handle_create(broker: Broker, request: Request) -> None:
@@ -87,20 +97,29 @@ def handle_create(broker: Broker, request: Request) -> None:
     assigned = sum(len(one.assignments) for one in message.topics)
     if refuse_more_than(ASSIGNED_MAX, range(assigned), broker, request):
         return
+    broker.portions.in_steps(broker, request.reply, _create(broker, request, message), lambda: None)
+
+
+def _create(broker: Broker, request: Request, message: CreateTopicsRequest) -> Iterator[None]:
+    """To check one topic costs a tenth of a millisecond."""
     named = Counter(topic.name for topic in message.topics)
     topics = list({topic.name: topic for topic in message.topics}.values())
     deadline = deadline_of(broker, message.timeout_ms)
-    put = gather(len(topics), partial(_answer_create, request))
+    put = gather(len(topics), partial(_answer_create, broker, request))
+    chooser = Chooser(broker)
     for index, topic in enumerate(topics):
         problem = (
             DUPLICATE
             if named[topic.name] > 1
             else _create_problem(broker, topic, message.validate_only)
         )
-        command = None if problem is not None else _create_command(broker, topic)
+        groups = chooser.of_new_topic(topic) if problem is None else ()
+        if isinstance(groups, Verdict):
+            problem, groups = groups, ()
+        command = None if problem is not None else _create_command(broker, topic, groups)
         if command is not None and message.validate_only:
             command = attrs.evolve(command, topic_id=UUID_ZERO)
-        decide = partial(_created, broker, topic, command, partial(put, index))
+        decide = partial(_created, topic, command, partial(put, index))
         if command is None or message.validate_only:
             decide(problem or DONE)
         else:
@@ -108,10 +127,13 @@ def handle_create(broker: Broker, request: Request) -> None:
             judge = partial(_judge_created, command)
             here = partial(_is_here, broker, command.topic_id)
             submit(broker, request, make, deadline, judge, here, decide)
+        if (index + 1) % TOPICS_STEP == 0:
+            yield
 
 
 def _create_again(broker: Broker, topic: CreatableTopic, command: CreateTopic) -> Command | Verdict:
-    """With the same id as at first: one request never creates two topics."""
+    """With the same id as at first: one request never creates two topics. With the same Paxos
+    groups as well: there are never fewer."""
     return _create_problem(broker, topic) or command
 
 
@@ -135,9 +157,7 @@ def _create_problem(
     if wrong is not None:
         return Verdict(ErrorCode.INVALID_CONFIG, wrong)
     if topic.assignments:
-        groups = of_new_topic(broker, topic)
-        if isinstance(groups, Verdict):
-            return groups
+        return None  # their numbers are not given
     partitions, factor = topic.num_partitions, topic.replication_factor
     if factor != DEFAULT and not 0 < factor <= replicas:
         return Verdict(
@@ -170,12 +190,12 @@ def _configs(topic: CreatableTopic) -> dict[str, str]:
     return {name: as_kept(name, value) for name, value in _named_last(topic).items()}
 
 
-def _create_command(broker: Broker, topic: CreatableTopic) -> CreateTopic:
+def _create_command(
+    broker: Broker, topic: CreatableTopic, groups: tuple[GroupId, ...]
+) -> CreateTopic:
     """Whatever factor is requested, partitions get the replicas of their Paxos group: never
     fewer."""
     asked = topic.num_partitions
-    groups = of_new_topic(broker, topic)
-    assert not isinstance(groups, Verdict)
     default = len(groups) or broker.config.default_partitions
     return CreateTopic(
         topic.name,
@@ -201,12 +221,31 @@ def _is_here(broker: Broker, topic_id: bytes) -> bool:
 
 
 def _created(
-    broker: Broker,
     asked: CreatableTopic,
     command: CreateTopic | None,
-    put: Callable[[CreatableTopicResult], None],
+    put: Callable[[_Outcome], None],
     verdict: Verdict,
 ) -> None:
+    put(_Outcome(asked, command, verdict))
+
+
+def _answer_create(broker: Broker, request: Request, outcomes: Sequence[_Outcome]) -> None:
+    """A topic's answer names all its settings."""
+    things = len(outcomes) * len(TOPIC_CONFIGS)
+    answer_aside(broker, request, things, partial(_results, broker, replicas_of(broker), outcomes))
+
+
+def _results(broker: Broker, replicas: int, outcomes: Sequence[_Outcome]) -> CreateTopicsResponse:
+    return CreateTopicsResponse(topics=[_result(broker, replicas, *one) for one in outcomes])
+
+
+def _result(
+    broker: Broker,
+    replicas: int,
+    asked: CreatableTopic,
+    command: CreateTopic | None,
+    verdict: Verdict,
+) -> CreatableTopicResult:
     result = CreatableTopicResult(
         name=asked.name, error_code=verdict.error, error_message=verdict.message, configs=[]
     )
@@ -218,14 +257,9 @@ def _created(
         result.replication_factor = command.replication
         result.configs = [
             CreatableTopicConfigs(one.name, one.value, one.read_only, one.source)
-            for one in topic_settings(broker, topic)
+            for one in topic_settings(broker.config, replicas, topic)
         ]
-    put(result)
-
-
-def _answer_create(request: Request, results: Sequence[CreatableTopicResult]) -> None:
-    response = CreateTopicsResponse(topics=list(results))
-    request.reply.complete(encode_response(request.header, response))
+    return result
 
 
 # -- DeleteTopics ----------------------------------------------------------------------------------
@@ -380,27 +414,47 @@ def _grow_known(
     deadline: int,
     unsure: Collection[str],
 ) -> None:
+    work = _grow_each(broker, request, message, deadline, unsure)
+    broker.portions.in_steps(broker, request.reply, work, lambda: None)
+
+
+def _grow_each(
+    broker: Broker,
+    request: Request,
+    message: CreatePartitionsRequest,
+    deadline: int,
+    unsure: Collection[str],
+) -> Iterator[None]:
     named = Counter(topic.name for topic in message.topics)
     topics = list({topic.name: topic for topic in message.topics}.values())
     put = gather(len(topics), partial(_answer_grow, request))
+    chooser = Chooser(broker)
     for index, asked in enumerate(topics):
         problem = DUPLICATE if named[asked.name] > 1 else _grow_problem(broker, asked, unsure)
+        if problem is None and message.validate_only:
+            groups = chooser.of_new_partitions(asked, _partitions(broker, asked.name))
+            problem = groups if isinstance(groups, Verdict) else None
         decide = partial(_grown, asked, partial(put, index))
         if problem is not None or message.validate_only:
             decide(problem or DONE)
         else:
-            make = partial(_grow_command, broker, asked)
+            make = partial(_grow_command, broker, chooser, asked)
             judge = partial(_judge_grown, broker, asked)
             here = partial(_has_grown, broker, asked)
             submit(broker, request, make, deadline, judge, here, decide)
+        if (index + 1) % TOPICS_STEP == 0:
+            yield
 
 
-def _grow_command(broker: Broker, asked: CreatePartitionsTopic) -> Command | Verdict:
+def _grow_command(
+    broker: Broker, chooser: Chooser, asked: CreatePartitionsTopic
+) -> Command | Verdict:
     wrong = _grow_problem(broker, asked)
     if wrong is not None:
         return wrong
-    groups = of_new_partitions(broker, asked, _partitions(broker, asked.name))
-    assert not isinstance(groups, Verdict)
+    groups = chooser.of_new_partitions(asked, _partitions(broker, asked.name))
+    if isinstance(groups, Verdict):
+        return groups
     return CreatePartitions(asked.name, asked.count, groups)
 
 
@@ -424,8 +478,7 @@ def _grow_problem(
             ErrorCode.INVALID_PARTITIONS,
             f"{asked.count} partitions, a topic has at most {TOPIC_PARTITIONS_MAX}",
         )
-    groups = of_new_partitions(broker, asked, there)
-    return groups if isinstance(groups, Verdict) else None
+    return None
 
 
 def _judge_grown(broker: Broker, asked: CreatePartitionsTopic, answer: Answer) -> Verdict:

@@ -133,6 +133,53 @@ def test_a_reassignment_is_called_off_and_the_set_is_what_it_was(five: World) ->
     assert reassign(five, (0, None)) == {0: ErrorCode.NO_REASSIGNMENT_IN_PROGRESS}
 
 
+def test_calling_off_twice_does_not_begin_the_move_again(five: World) -> None:
+    """An admin client repeats a cancellation whose answer it has missed, and so does an operator
+    who still sees the partition listed: the way back may take a while."""
+    all_home(five)
+    reassign(five, (0, [5, 3, 4]))
+    five.members_are(1, 9, 2, 3, 4, 5)
+    for _ in range(3):
+        assert reassign(five, (0, None)) == {0: ErrorCode.NONE}
+        assert five[1].registry.replica_set(GroupId(1)) == (2, 3, 4)
+    assert moves(five)[0][1:] == ([], [5])
+
+
+@pytest.mark.parametrize("members", [(2, 3, 4), (2, 3, 4, 5), (1, 2, 3, 4), (1, 2, 3, 4, 5)])
+def test_a_move_in_place_of_another_is_called_off_to_where_the_group_is(
+    five: World, members: tuple[int, ...]
+) -> None:
+    """As in Kafka: not to the nodes that the first move named and the group never reached."""
+    all_home(five)
+    reassign(five, (0, [5, 3, 4]))
+    reassign(five, (0, [1, 3, 4]))
+    five.members_are(1, 9, *members)
+    assert reassign(five, (0, None)) == {0: ErrorCode.NONE}
+    assert five[1].registry.replica_set(GroupId(1)) == (2, 3, 4)
+
+
+def test_a_move_after_one_that_was_called_off_is_called_off_to_where_that_one_began(
+    five: World,
+) -> None:
+    all_home(five)
+    reassign(five, (0, [5, 3, 4]))
+    five.members_are(1, 9, 2, 3, 4, 5)
+    reassign(five, (0, None))
+    reassign(five, (0, [1, 3, 4]))
+    assert reassign(five, (0, None)) == {0: ErrorCode.NONE}
+    assert five[1].registry.replica_set(GroupId(1)) == (2, 3, 4)
+
+
+def test_a_move_after_one_that_was_completed_is_called_off_to_its_nodes(five: World) -> None:
+    all_home(five)
+    reassign(five, (0, [5, 3, 4]))
+    five.members_are(1, 9, 3, 4, 5)
+    reassign(five, (0, [2, 3, 4]))
+    five.members_are(1, 10, 2, 3, 4, 5)
+    assert reassign(five, (0, None)) == {0: ErrorCode.NONE}
+    assert five[1].registry.replica_set(GroupId(1)) == (3, 4, 5)
+
+
 def test_a_move_whose_origin_is_leaving_cannot_be_called_off(five: World) -> None:
     """It goes on; the message says what else can be done."""
     all_home(five)

@@ -205,3 +205,7 @@ def test_a_former_master_decides_for_those_that_it_forwards_for(
     world.cluster.install(world.group(0), 2)
     world.cluster.dead.add(3)  # type: ignore[arg-type]
     assert world.produce(1, 0, batch("a"), version=10).error_code == error
+    know_refusals(world._connections[1, "test"])
+    world[1].groups.passing.add(world.group(0))
+    again = world.produce(1, 0, batch("a"), version=10)
+    assert again.error_code == ErrorCode.NOT_ENOUGH_REPLICAS, "a handover: it forwards for all"

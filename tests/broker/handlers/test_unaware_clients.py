@@ -138,6 +138,23 @@ def test_sequences_are_judged_where_the_log_is() -> None:
     assert contents(world.fetch(2, want(0, 0)).records) == [(0, "a"), (1, "b")]
 
 
+def test_a_producer_that_nobody_knows_is_sent_to_the_master_which_can_admit_it() -> None:
+    """It continues from an earlier topic, say. A former master cannot let it begin, and asked for
+    another try for as long as it stood in."""
+    world = moved_away()
+    goes_on = batch("a", pid=9, seq=5)
+    answers = []
+    for _ in range(8):
+        answers.append(world.produce(1, 0, goes_on, version=OLD_PRODUCE).error_code)
+        world.advance(1_000)
+    assert answers[0] == ErrorCode.NOT_ENOUGH_REPLICAS, "its predecessor may be on its way"
+    assert answers[-1] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    for _ in range(5):
+        answer = world.produce(2, 0, goes_on, version=OLD_PRODUCE)
+        world.advance(1_000)
+    assert answer.error_code == ErrorCode.NONE
+
+
 def test_of_many_topics_those_told_first_are_forgotten() -> None:
     told = LeadersTold()
     for number in range(TOPICS_MAX + 1):
