@@ -1,4 +1,4 @@
-"""Runs the programs of other languages row by row; what it returns is a table per language."""
+"""Runs the programs of other languages row by row; what it returns are columns of cells."""
 
 import re
 import shutil
@@ -11,7 +11,7 @@ from typing import Final
 import attrs
 
 from tests.compat import counts
-from tests.compat.cells import Cell, Verdict, table
+from tests.compat.cells import NOT_YET, Cell, Columns, Verdict
 from tests.compat.frameworks import programs as frameworks
 from tests.compat.go import programs as go
 from tests.compat.java import programs as java
@@ -19,15 +19,21 @@ from tests.compat.javascript import programs as javascript
 from tests.compat.language_rows import ROWS
 from tests.compat.languages import Faults, Ground, Missing, Program, Row
 from tests.compat.model import Lacking
+from tests.compat.python import programs as python
 from tests.compat.spark import programs as spark
 
 LANGUAGES: Final[Mapping[str, Callable[[Path], Sequence[Program]]]] = {
+    "Python": python.programs,
     "Java": java.programs,
     "Go": go.programs,
     "JavaScript": javascript.programs,
     "Frameworks": frameworks.programs,
     "Spark": spark.programs,
 }
+
+
+NOTHING: Final = "(?!)"
+"""An expression that no name matches."""
 
 
 @attrs.frozen
@@ -40,42 +46,31 @@ class Site:
     scratch: Path
 
 
-def tables(
-    site: Site, languages: Sequence[str], client: str, row: str
-) -> tuple[dict[str, str], int]:
-    """A table per language as Markdown, and how many cells failed.
+def columns_of(site: Site, language: str, client: str, row: str) -> Columns | None:
+    """A column for each program; `client` and `row` are regular expressions that choose what runs.
 
-    `client` and `row` are regular expressions that choose.
+    None: the language is missing.
     """
-    told, failed = {}, 0
-    for language in languages:
-        try:
-            programs = LANGUAGES[language](site.scratch)
-        except Missing as missing:
-            print(f"{language}: skipped, {missing}")
-            continue
-        columns = {
-            one.client: _column(site, one, row) for one in programs if re.search(client, one.client)
-        }
-        counted = "".join(
-            counts.line(client, name, _scratch(site, client, name))
-            for client, column in columns.items()
-            for name in column
-        )
-        told[language] = table(columns, _in_order(columns))
-        if counted:
-            told[language] += f"\nWhat clients counted:\n\n{counts.HEAD}{counted}"
-        failed += sum(
-            cell.verdict is Verdict.FAILED
-            for column in columns.values()
-            for cell in column.values()
-        )
-    return told, failed
+    try:
+        programs = LANGUAGES[language](site.scratch)
+    except Missing as missing:
+        print(f"{language}: skipped, {missing}")
+        return None
+    return {
+        one.client: _column(site, one, row if re.search(client, one.client) else NOTHING)
+        for one in programs
+    }
+
+
+def failures(columns: Columns) -> int:
+    return sum(
+        cell.verdict is Verdict.FAILED for column in columns.values() for cell in column.values()
+    )
 
 
 def _column(site: Site, program: Program, wanted: str) -> dict[str, Cell]:
     rows = {name: ROWS[name] for name in program.shows} | dict(program.own)
-    cells = {}
+    cells = dict.fromkeys(rows, NOT_YET)
     for name, row in rows.items():
         if re.search(wanted, name):
             cell = cells[name] = _calmed(site, _cell(site, program, name, row))
@@ -96,8 +91,9 @@ def _cell(site: Site, program: Program, name: str, row: Row) -> Cell:
         return Cell(Verdict.LACKING)
     except Exception as error:  # noqa: BLE001  whatever a row raises is the cell's verdict
         traceback.print_exc()
-        return Cell(Verdict.FAILED, time.monotonic() - begun, f"{type(error).__name__}: {error}")
-    return Cell(Verdict.OK, time.monotonic() - begun)
+        why = f"{type(error).__name__}: {error}"
+        return Cell(Verdict.FAILED, time.monotonic() - begun, why, counts.cells(scratch))
+    return Cell(Verdict.OK, time.monotonic() - begun, counts=counts.cells(scratch))
 
 
 def _calmed(site: Site, cell: Cell) -> Cell:
@@ -107,7 +103,7 @@ def _calmed(site: Site, cell: Cell) -> Cell:
     except Exception as error:  # noqa: BLE001  whatever it is, the next row is to be tried
         traceback.print_exc()
         why = f"{cell.why} the masters did not become even again: {type(error).__name__}"
-        return Cell(Verdict.FAILED, cell.seconds, why.strip())
+        return attrs.evolve(cell, verdict=Verdict.FAILED, why=why.strip())
     return cell
 
 
@@ -116,7 +112,7 @@ def _scratch(site: Site, client: str, row: str) -> Path:
     return site.scratch / re.sub("[^a-z0-9]+", "-", f"{client} {row}".lower()).strip("-")
 
 
-def _in_order(columns: Mapping[str, Mapping[str, Cell]]) -> list[str]:
+def in_order(columns: Columns) -> list[str]:
     """The shared rows as they stand in their table, then those of single clients."""
     met = [name for column in columns.values() for name in column]
     return [

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat import by_language
+from tests.compat import by_language, cells
 from tests.compat.cells import Verdict
 from tests.compat.languages import Ground, Missing, Program, of, run, started, values
 from tests.compat.model import Lacking
@@ -97,14 +97,54 @@ def test_a_table_by_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     languages = {"Test": lambda _: [first, second], "Other": missing}
     monkeypatch.setattr(by_language, "LANGUAGES", languages)
     site = by_language.Site("localhost:1", "", NoFaults(), tmp_path)
-    told, failed = by_language.tables(site, ["Test", "Other"], "", "")
-    assert failed == 1
-    assert list(told) == ["Test"], "the section of what is missing stays as it is"
-    assert told["Test"].splitlines() == [
+    told = by_language.columns_of(site, "Test", "", "")
+    assert told is not None
+    assert by_language.failures(told) == 1
+    text = cells.table(told, by_language.in_order(told))
+    assert text.splitlines() == [
         "| | one 1 | two 2 |",
         "|---|---|---|",
         f"| a | {Verdict.OK} | - |",
         f"| b | {Verdict.FAILED} | - |",
         "| c | - | - |",
         "| d | - | yes |",
+        *("", "Why not:", "", "- one 1: b: AssertionError: lost"),
     ]
+    assert cells.table(cells.read(text), by_language.in_order(told)) == text
+    assert by_language.columns_of(site, "Other", "", "") is None
+
+
+def test_rows_that_were_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are "not yet" until a run reaches them, and what earlier runs found stays."""
+    first = Program("Test", "one 1", (), own={"a": works, "b": fails})
+    second = Program("Test", "two 2", (), own={"a": works})
+    monkeypatch.setattr(by_language, "LANGUAGES", {"Test": lambda _: [first, second]})
+    site = by_language.Site("localhost:1", "", NoFaults(), tmp_path)
+    now = by_language.columns_of(site, "Test", "one", "a")
+    assert now is not None
+    assert {row: cell.verdict for row, cell in now["one 1"].items()} == {
+        "a": Verdict.OK,
+        "b": Verdict.NOT_YET,
+    }
+    assert now["two 2"]["a"].verdict is Verdict.NOT_YET
+    then = by_language.columns_of(site, "Test", "", "b")
+    assert then is not None
+    both = cells.merged(now, then)
+    assert both["one 1"]["a"].verdict is Verdict.OK
+    assert both["one 1"]["b"].verdict is Verdict.FAILED
+    assert both["two 2"]["a"].verdict is Verdict.NOT_YET
+
+
+def test_a_column_of_another_version_goes() -> None:
+    old, new = {"a": cells.Cell(Verdict.OK)}, {"a": cells.NOT_YET}
+    before = {"sarama 1.0": old, "franz 1.2 (Go 1)": old}
+    both = cells.merged(before, {"sarama 1.1": new})
+    assert both == {"franz 1.2 (Go 1)": old, "sarama 1.1": new}
+
+
+def test_a_page_keeps_its_other_sections(tmp_path: Path) -> None:
+    report = tmp_path / "page.md"
+    report.write_text("# old\n\n## A\n\none\n\n## B\n\ntwo\n")
+    cells.write({"B": "three\n", "C": "four\n"}, report)
+    assert report.read_text() == f"{cells.HEAD}\n## A\n\none\n\n## B\n\nthree\n\n## C\n\nfour\n"
+    assert cells.section("C", report) == "four\n"
