@@ -94,16 +94,14 @@ async def in_languages(
         site = by_language.Site(
             cluster.spec.bootstrap, elsewhere.spec.bootstrap, faults, directory / "rows"
         )
-        failed = 0
-        for language in languages:
-            ask = partial(by_language.columns_of, site, language, options.program, options.row)
-            now = await trio.to_thread.run_sync(ask)
-            if now is None:
-                continue
-            failed += by_language.failures(now)
-            columns = cells.merged(cells.read(cells.section(language)), now)
-            cells.write({language: cells.table(columns, by_language.in_order(columns))})
-        return failed
+        ask = partial(by_language.run, site, languages, options.program, options.row, in_the_page)
+        told = await trio.to_thread.run_sync(ask)
+        return sum(map(by_language.failures, told.values()))
+
+
+def in_the_page(language: str, now: cells.Columns) -> None:
+    columns = cells.merged(cells.read(cells.section(language)), now)
+    cells.write({language: cells.table(columns, by_language.in_order(columns))})
 
 
 def arguments() -> argparse.Namespace:

@@ -1,14 +1,16 @@
 """How programs in other languages are run and judged, with small Python programs in their place."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.compat import by_language, cells
 from tests.compat.cells import Verdict
-from tests.compat.languages import Ground, Missing, Program, of, run, started, values
+from tests.compat.languages import Faults, Ground, Missing, Program, of, run, started, values
 from tests.compat.model import Lacking
+from tests.compat.together import side_by_side
 
 TELLS = 'print(\'{"event": "%s", "value": "%s"}\')'
 
@@ -97,8 +99,11 @@ def test_a_table_by_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     languages = {"Test": lambda _: [first, second], "Other": missing}
     monkeypatch.setattr(by_language, "LANGUAGES", languages)
     site = by_language.Site("localhost:1", "", NoFaults(), tmp_path)
-    told = by_language.columns_of(site, "Test", "", "")
-    assert told is not None
+    written: list[str] = []
+    both = by_language.run(site, ["Test", "Other"], "", "", lambda name, _: written.append(name))
+    assert list(both) == ["Test"], "the section of what is missing stays as it is"
+    assert written == ["Test"] * 5, "after each row, and at the end"
+    told = both["Test"]
     assert by_language.failures(told) == 1
     text = cells.table(told, by_language.in_order(told))
     assert text.splitlines() == [
@@ -111,7 +116,6 @@ def test_a_table_by_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         *("", "Why not:", "", "- one 1: b: AssertionError: lost"),
     ]
     assert cells.table(cells.read(text), by_language.in_order(told)) == text
-    assert by_language.columns_of(site, "Other", "", "") is None
 
 
 def test_rows_that_were_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,15 +124,13 @@ def test_rows_that_were_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     second = Program("Test", "two 2", (), own={"a": works})
     monkeypatch.setattr(by_language, "LANGUAGES", {"Test": lambda _: [first, second]})
     site = by_language.Site("localhost:1", "", NoFaults(), tmp_path)
-    now = by_language.columns_of(site, "Test", "one", "a")
-    assert now is not None
+    now = by_language.run(site, ["Test"], "one", "a", lambda *_: None)["Test"]
     assert {row: cell.verdict for row, cell in now["one 1"].items()} == {
         "a": Verdict.OK,
         "b": Verdict.NOT_YET,
     }
     assert now["two 2"]["a"].verdict is Verdict.NOT_YET
-    then = by_language.columns_of(site, "Test", "", "b")
-    assert then is not None
+    then = by_language.run(site, ["Test"], "", "b", lambda *_: None)["Test"]
     both = cells.merged(now, then)
     assert both["one 1"]["a"].verdict is Verdict.OK
     assert both["one 1"]["b"].verdict is Verdict.FAILED
@@ -148,3 +150,40 @@ def test_a_page_keeps_its_other_sections(tmp_path: Path) -> None:
     cells.write({"B": "three\n", "C": "four\n"}, report)
     assert report.read_text() == f"{cells.HEAD}\n## A\n\none\n\n## B\n\nthree\n\n## C\n\nfour\n"
     assert cells.section("C", report) == "four\n"
+
+
+class Counted(NoFaults):
+    def __init__(self) -> None:
+        self.moves = 0
+
+    def move(self) -> None:
+        self.moves += 1
+
+
+@pytest.mark.parametrize("first_ends_after", [0, 1, 3])
+def test_clients_side_by_side_meet_each_fault_once(first_ends_after: int) -> None:
+    """One that ends early, since it has failed, keeps nobody waiting."""
+    faults = Counted()
+
+    def row(moves: int, given: Faults) -> int:
+        for _ in range(moves):
+            given.move()
+        return faults.moves
+
+    rows = {"a": partial(row, first_ends_after), "b": partial(row, 3), "c": partial(row, 3)}
+    told = side_by_side(faults, rows)
+    assert faults.moves == 3
+    assert (told["b"], told["c"]) == (3, 3)
+
+
+def test_a_fault_that_fails_fails_in_all_of_them() -> None:
+    class Broken(NoFaults):
+        def kill(self) -> None:
+            raise TimeoutError
+
+    def row(given: Faults) -> str:
+        with pytest.raises(TimeoutError):
+            given.kill()
+        return "told"
+
+    assert side_by_side(Broken(), {"a": row, "b": row}) == {"a": "told", "b": "told"}
