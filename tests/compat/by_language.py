@@ -21,6 +21,7 @@ from tests.compat.language_rows import ROWS
 from tests.compat.languages import Faults, Ground, Missing, Program, Row
 from tests.compat.model import Lacking
 from tests.compat.python import programs as python
+from tests.compat.reasons import reason_for
 from tests.compat.spark import programs as spark
 from tests.compat.together import side_by_side
 
@@ -110,7 +111,7 @@ def _cell(site: Site, program: Program, name: str, row: Row, faults: Faults) -> 
         return Cell(Verdict.LACKING)
     except Exception as error:  # noqa: BLE001  whatever a row raises is the cell's verdict
         traceback.print_exc()
-        why = f"{type(error).__name__}: {error}"
+        why = reason_for(program.client, name, f"{type(error).__name__}: {error}")
         return Cell(Verdict.FAILED, time.monotonic() - begun, why, counts.cells(scratch))
     return Cell(Verdict.OK, time.monotonic() - begun, counts=counts.cells(scratch))
 

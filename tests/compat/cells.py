@@ -72,7 +72,7 @@ def table(columns: Columns, rows: Sequence[str]) -> str:
 
 def _one_line(text: str) -> str:
     """So that it is one item of a list, and names no path of this machine."""
-    return re.sub(r"/[\w./-]+/", "", " ".join(text.split()))[:300]
+    return re.sub(r"/[\w./-]+/", "", " ".join(text.split()))[:400]
 
 
 def read(text: str) -> dict[str, dict[str, Cell]]:

@@ -22,7 +22,7 @@ SECONDS: Final = 30
 """In which a program that waits for something gives up."""
 START_S_MAX: Final = 240
 """How long a program may take until it works: a JVM beside three nodes on two cores."""
-FAULT_S: Final = {"move": 24, "kill": 30, "roll": 75}
+FAULT_S: Final = {"move": 24, "kill": 30, "roll": 120}
 RATE: Final = 50
 MOVES: Final = 6
 ALL: Final = 1_000_000

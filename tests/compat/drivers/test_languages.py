@@ -10,6 +10,7 @@ from tests.compat import by_language, cells
 from tests.compat.cells import Verdict
 from tests.compat.languages import Faults, Ground, Missing, Program, of, run, started, values
 from tests.compat.model import Lacking
+from tests.compat.reasons import reason_for
 from tests.compat.together import side_by_side
 
 TELLS = 'print(\'{"event": "%s", "value": "%s"}\')'
@@ -187,3 +188,11 @@ def test_a_fault_that_fails_fails_in_all_of_them() -> None:
         return "told"
 
     assert side_by_side(Broken(), {"a": row, "b": row}) == {"a": "told", "b": "told"}
+
+
+def test_a_failure_that_is_understood_has_its_reason() -> None:
+    client, row = "@platformatic/kafka 1.35.0", "a rolling restart"
+    told = reason_for(client, row, "AssertionError: leaveGroup failed 4 times")
+    assert "asks for the coordinator once" in told
+    assert reason_for(client, row, "12 lost") == "12 lost"
+    assert reason_for(client, "moves", "leaveGroup failed") == "leaveGroup failed"
