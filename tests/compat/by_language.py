@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 from tests.compat import counts
-from tests.compat.cells import NOT_YET, Cell, Columns, Verdict
+from tests.compat.cells import NOT_YET, Cell, Columns, Verdict, reason_for
 from tests.compat.frameworks import programs as frameworks
 from tests.compat.go import programs as go
 from tests.compat.java import programs as java
@@ -21,7 +21,6 @@ from tests.compat.language_rows import ROWS
 from tests.compat.languages import Faults, Ground, Missing, Program, Row
 from tests.compat.model import Lacking
 from tests.compat.python import programs as python
-from tests.compat.reasons import reason_for
 from tests.compat.spark import programs as spark
 from tests.compat.together import side_by_side
 

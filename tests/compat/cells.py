@@ -140,3 +140,33 @@ def _sections(text: str) -> dict[str, str]:
     return {
         title: text.strip() + "\n" for title, text in zip(parts[1::2], parts[2::2], strict=True)
     }
+
+
+# -- failures that are understood ------------------------------------------------------------------
+
+REASONS: Final[tuple[tuple[str, str, str, str], ...]] = (
+    (
+        "@platformatic/kafka",
+        "group: roundrobin",
+        "^AssertionError: 0 not read",
+        "a fetch that waits when partitions are taken away is answered later, and the client hands "
+        "its records on although another member has the partition",
+    ),
+    (
+        "@platformatic/kafka",
+        "a rolling restart",
+        "leaveGroup failed",
+        "all is read and stored, but the client cannot commit or leave any more: it asks for the "
+        "coordinator once in its life, and takes NOT_COORDINATOR of a restarted node for a reason "
+        "to ask that node again, as it would with Kafka",
+    ),
+)
+"""Failures that have been looked into: the library, the row, an expression of the failure, and what
+the page says instead. The expression keeps another failure from being taken for it."""
+
+
+def reason_for(client: str, row: str, failure: str) -> str:
+    for library, name, pattern, reason in REASONS:
+        if client.startswith(library) and row == name and re.search(pattern, failure):
+            return reason
+    return failure

@@ -144,7 +144,10 @@ def _shared(**options: object) -> Row:
         read = [
             (event["partition"], str(event["value"])) for one in told for event in of(one, "read")
         ]
-        assert Counter(read) == Counter((p, value) for p in range(6) for value in numbers(50))
+        found = Counter(read)
+        wanted = Counter((p, value) for p in range(6) for value in numbers(50))
+        missing, again = (wanted - found).total(), (found - wanted).total()
+        assert not missing + again, f"{missing} not read, {again} read twice"
 
     return row
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.compat import by_language, cells
-from tests.compat.cells import Verdict
+from tests.compat.cells import Verdict, reason_for
 from tests.compat.languages import Faults, Ground, Missing, Program, of, run, started, values
 from tests.compat.model import Lacking
-from tests.compat.reasons import reason_for
 from tests.compat.together import side_by_side
 
 TELLS = 'print(\'{"event": "%s", "value": "%s"}\')'
