@@ -47,6 +47,7 @@ REBALANCE_MS: Final = 1_200
 TIMEOUT_NS: Final = 1_500 * MS
 START_NS_MAX: Final = 3_000 * MS
 JOIN_TIMEOUT_NS: Final = 4_000 * MS
+KIND: Final = "consumer"
 PROTOCOL: Final = "range"
 LEAVE_CHANCE, DIE_CHANCE, COMMIT_CHANCE = 0.004, 0.004, 0.4
 THINK_NS_MIN, THINK_NS_MAX = 50 * MS, 120 * MS
@@ -173,7 +174,7 @@ class Member(KafkaClient):
             session_timeout_ms=SESSION_MS,
             rebalance_timeout_ms=REBALANCE_MS,
             member_id=self._member_id,
-            protocol_type="consumer",
+            protocol_type=KIND,
             protocols=[JoinGroupRequestProtocol(PROTOCOL, b"")],
         )
         self._ask(request, JOIN_VERSION, self._on_joined, join=True)
@@ -201,7 +202,12 @@ class Member(KafkaClient):
         ]
         if self._coordinator is not None:
             request = SyncGroupRequest(
-                GROUP, self._generation, self._member_id, assignments=parts, protocol_name=PROTOCOL
+                GROUP,
+                self._generation,
+                self._member_id,
+                protocol_type=KIND,
+                protocol_name=PROTOCOL,
+                assignments=parts,
             )
             self._ask(request, SYNC_VERSION, self._on_synced, join=True)
 
@@ -266,6 +272,7 @@ class Member(KafkaClient):
             generation,
             member,
             instance,
+            protocol_type=KIND,
             protocol_name=PROTOCOL,
             assignments=[SyncGroupRequestAssignment(self._member_id, everything)],
         )
@@ -288,7 +295,7 @@ class Member(KafkaClient):
             rebalance_timeout_ms=REBALANCE_MS,
             member_id=member,
             group_instance_id=instance,
-            protocol_type="consumer",
+            protocol_type=KIND,
             protocols=[JoinGroupRequestProtocol(PROTOCOL, b"")],
         )
         self._claim(request, JOIN_VERSION)

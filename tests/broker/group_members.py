@@ -88,7 +88,13 @@ class Member:
     def sync(self, assignments: dict[str, bytes] | None = None, version: int = 3) -> Asked:
         shares = [SyncGroupRequestAssignment(*one) for one in (assignments or {}).items()]
         request = SyncGroupRequest(
-            self.group, self.generation, self.member_id, self.instance, assignments=shares
+            self.group,
+            self.generation,
+            self.member_id,
+            self.instance,
+            "consumer",
+            "range",
+            shares,
         )
         asked = self.world.send(self.node, request, version)
         self.world.cluster.settle()

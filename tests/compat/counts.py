@@ -11,11 +11,6 @@ import attrs
 from tests.compat.languages import Event, of, values
 
 FILE: Final = "counts.json"
-HEAD: Final = (
-    "| client, fault | acknowledged | lost | stored twice | out of order | errors "
-    "| longest pause of acknowledgements | read twice | rebalances | longest pause of reads |\n"
-    "|---|---|---|---|---|---|---|---|---|---|\n"
-)
 
 
 @attrs.frozen
@@ -58,13 +53,12 @@ def _longest_pause(events: list[Event]) -> int | None:
     return max((after - before for before, after in itertools.pairwise(at)), default=None)
 
 
-def line(client: str, row: str, folder: Path) -> str:
-    """Of the table of counts; empty if the row has counted nothing."""
+def cells(folder: Path) -> str:
+    """As cells of the table of counts; empty if the row has counted nothing."""
     if not (folder / FILE).exists():
         return ""
     told: dict[str, Any] = json.loads((folder / FILE).read_text())
-    cells = [
+    return " | ".join(
         "" if value is None else f"{value} ms" if name.startswith("pause") else str(value)
         for name, value in told.items()
-    ]
-    return f"| {client}: {row} | " + " | ".join(cells) + " |\n"
+    )

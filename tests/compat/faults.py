@@ -1,6 +1,6 @@
 """What a row of the matrix by language may do to the cluster.
 
-A row runs in a thread of its own; the cluster belongs to trio's.
+Rows run in threads of their own; the cluster belongs to trio's.
 """
 
 import itertools
@@ -32,22 +32,26 @@ class ClusterFaults:
 
     launcher: Launcher
     _targets: Iterator[int]
+    _trio: trio.lowlevel.TrioToken
 
     @classmethod
     def of(cls, launcher: Launcher) -> "ClusterFaults":
-        return cls(launcher, itertools.cycle(node.id for node in launcher.spec.nodes))
+        """In trio's thread."""
+        targets = itertools.cycle(node.id for node in launcher.spec.nodes)
+        return cls(launcher, targets, trio.lowlevel.current_trio_token())
 
     def move(self) -> None:
         target = next(self._targets)
-        trio.from_thread.run(self._all_on, target)
+        trio.from_thread.run(self._all_on, target, trio_token=self._trio)
         time.sleep(BETWEEN_MOVES_S)
 
     def kill(self) -> None:
         target = next(self._targets)
-        trio.from_thread.run(self.launcher.kill, target)
+        trio.from_thread.run(self.launcher.kill, target, trio_token=self._trio)
         time.sleep(DOWN_S)
-        trio.from_thread.run_sync(self.launcher.start, target)
-        trio.from_thread.run(self.launcher.wait_ready, target, READY_S_MAX)
+        trio.from_thread.run_sync(self.launcher.start, target, trio_token=self._trio)
+        wait = self.launcher.wait_ready
+        trio.from_thread.run(wait, target, READY_S_MAX, trio_token=self._trio)
 
     def roll(self) -> None:
         spec = self.launcher.spec
@@ -55,7 +59,7 @@ class ClusterFaults:
 
     def calm(self) -> None:
         """Masters are spread again, and each Paxos group has one."""
-        trio.from_thread.run(self._even)
+        trio.from_thread.run(self._even, trio_token=self._trio)
 
     async def _all_on(self, target: int) -> None:
         await self._place({"all_on": target})

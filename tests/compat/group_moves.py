@@ -52,6 +52,8 @@ PARTITIONS: Final = 3
 TOPIC: Final = "moving"
 RATE: Final = 200
 STEP_S: Final = 30.0
+SETTLE_S: Final = 240.0
+"""A member in Java is compiled at its start, and a busy machine takes minutes over two of them."""
 QUIET_S: Final = 0.6
 """Between two moves: two heartbeats of each member, and some commits."""
 SETTINGS: Final = (
@@ -210,25 +212,29 @@ async def measure(cluster: Launcher, client: str, command: Sequence[str], moves:
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.to_thread.run_sync, producer.run)
-            await _settled(members)
-            rebalances = await _sum(cluster, "evenkeel_rebalances_total")
-            forwarded = await _sum(cluster, "evenkeel_group_requests_forwarded_total")
-            begun = [(len(one.assigned), one.revoked, len(one.errors)) for one in members]
-            for _ in range(moves):
-                await _move(cluster, group)
-                await trio.sleep(QUIET_S)
-            rebalances = await _sum(cluster, "evenkeel_rebalances_total") - rebalances
-            forwarded = await _sum(cluster, "evenkeel_group_requests_forwarded_total") - forwarded
-            ended = sum(
-                max(len(one.assigned) - assigned, one.revoked - revoked)
-                for one, (assigned, revoked, _) in zip(members, begun, strict=True)
-            )
-            errors = [
-                error
-                for one, (_, _, known) in zip(members, begun, strict=True)
-                for error in one.errors[known:]
-            ]
-            producer.stop()
+            try:
+                await _settled(members)
+                rebalances = await _sum(cluster, "evenkeel_rebalances_total")
+                forwarded = await _sum(cluster, "evenkeel_group_requests_forwarded_total")
+                begun = [(len(one.assigned), one.revoked, len(one.errors)) for one in members]
+                for _ in range(moves):
+                    await _move(cluster, group)
+                    await trio.sleep(QUIET_S)
+                rebalances = await _sum(cluster, "evenkeel_rebalances_total") - rebalances
+                forwarded = (
+                    await _sum(cluster, "evenkeel_group_requests_forwarded_total") - forwarded
+                )
+                ended = sum(
+                    max(len(one.assigned) - assigned, one.revoked - revoked)
+                    for one, (assigned, revoked, _) in zip(members, begun, strict=True)
+                )
+                errors = [
+                    error
+                    for one, (_, _, known) in zip(members, begun, strict=True)
+                    for error in one.errors[known:]
+                ]
+            finally:
+                producer.stop()  # its thread is waited for, whatever has failed
         count = partial(workload.stored, bootstrap, TOPIC, PARTITIONS)
         there = await trio.to_thread.run_sync(count)
         await _until_read(members, there)
@@ -280,7 +286,7 @@ async def _move(cluster: Launcher, group: int) -> None:
 
 async def _settled(members: Sequence[Member]) -> None:
     """Both have a share, and nothing has changed for a while."""
-    deadline, before = time.monotonic() + STEP_S, None
+    deadline, before = time.monotonic() + SETTLE_S, None
     while time.monotonic() < deadline:
         now = [(tuple(one.assigned), one.revoked) for one in members]
         if now == before and all(one.assigned and one.read for one in members):

@@ -41,7 +41,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-PATIENCE_S: Final = 90.0
+PATIENCE_S: Final = 240.0
 """Beyond the seconds that a program is told to run: a JVM starts slowly beside three nodes."""
 
 Event = Mapping[str, Any]

@@ -30,6 +30,9 @@ NULL_PROTOCOL_FROM: Final = 7
 """JoinGroup: "no protocol" is null instead of empty."""
 SKIP_ASSIGNMENT_FROM: Final = 9
 """JoinGroup: a restarted leader is told to leave the assignment as it is (KIP-814)."""
+NAMED_PROTOCOL_FROM: Final = 5
+"""SyncGroup: the kind and the name of the protocol are told, so that a member which has missed a
+change of protocols does not take an assignment of the other one (KIP-559)."""
 BATCHED_LEAVE_FROM: Final = 3
 """LeaveGroup: several members at once (KIP-345)."""
 
@@ -81,6 +84,12 @@ def handle_sync(broker: Broker, request: Request) -> None:
     assert isinstance(message, SyncGroupRequest)
     if len(message.assignments) > MEMBERS_MAX:
         _synced(request, model.SyncGroupResponse(error=model.ErrorCode.INVALID_REQUEST))
+        return
+    if request.header.api_version >= NAMED_PROTOCOL_FROM and (
+        message.protocol_type is None or message.protocol_name is None
+    ):
+        refusal = model.ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        _synced(request, model.SyncGroupResponse(error=refusal))
         return
     asked = model.SyncGroup(
         group=ConsumerGroupId(message.group_id),

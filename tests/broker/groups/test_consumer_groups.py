@@ -32,6 +32,8 @@ from wire.messages.group_admin import (
 )
 from wire.messages.membership import (
     FindCoordinatorRequest,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
 )
 from wire.messages.offsets import (
     OffsetCommitRequest,
@@ -185,6 +187,25 @@ def test_a_static_member_restarts_without_a_rebalance() -> None:
     assert follower.member_id != old_id
     assert follower.sync().response.assignment == b"2,3"
     assert leader.heartbeat() == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("kind", "name"), [(None, "range"), ("consumer", None), (None, None)])
+def test_a_sync_names_its_protocol(kind: str | None, name: str | None) -> None:
+    """From version 5 on, as in Kafka (KIP-559); an earlier one cannot, and is answered."""
+    world = world_with_topic()
+    member = Member(world)
+    asked = member.join()
+    world.advance(200)
+    member.joined(asked)
+    share = [SyncGroupRequestAssignment(member.member_id, b"all")]
+    request = SyncGroupRequest(
+        member.group, member.generation, member.member_id, None, kind, name, share
+    )
+    response = world.ask(member.node, request, 5)
+    assert response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert response.assignment == b""
+    assert member.heartbeat() == ErrorCode.NONE
+    assert world.ask(member.node, request, 4).assignment == b"all"
 
 
 @pytest.mark.parametrize("version", range(APIS[ApiKey.JOIN_GROUP].accepted.last + 1))

@@ -1,14 +1,16 @@
 """How programs in other languages are run and judged, with small Python programs in their place."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.compat import by_language
-from tests.compat.cells import Verdict
-from tests.compat.languages import Ground, Missing, Program, of, run, started, values
+from tests.compat import by_language, cells
+from tests.compat.cells import Verdict, reason_for
+from tests.compat.languages import Faults, Ground, Missing, Program, of, run, started, values
 from tests.compat.model import Lacking
+from tests.compat.together import side_by_side
 
 TELLS = 'print(\'{"event": "%s", "value": "%s"}\')'
 
@@ -97,14 +99,99 @@ def test_a_table_by_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     languages = {"Test": lambda _: [first, second], "Other": missing}
     monkeypatch.setattr(by_language, "LANGUAGES", languages)
     site = by_language.Site("localhost:1", "", NoFaults(), tmp_path)
-    told, failed = by_language.tables(site, ["Test", "Other"], "", "")
-    assert failed == 1
-    assert list(told) == ["Test"], "the section of what is missing stays as it is"
-    assert told["Test"].splitlines() == [
+    written: list[str] = []
+    both = by_language.run(site, ["Test", "Other"], "", "", lambda name, _: written.append(name))
+    assert list(both) == ["Test"], "the section of what is missing stays as it is"
+    assert written == ["Test"] * 5, "after each row, and at the end"
+    told = both["Test"]
+    assert by_language.failures(told) == 1
+    text = cells.table(told, by_language.in_order(told))
+    assert text.splitlines() == [
         "| | one 1 | two 2 |",
         "|---|---|---|",
         f"| a | {Verdict.OK} | - |",
         f"| b | {Verdict.FAILED} | - |",
         "| c | - | - |",
         "| d | - | yes |",
+        *("", "Why not:", "", "- one 1: b: AssertionError: lost"),
     ]
+    assert cells.table(cells.read(text), by_language.in_order(told)) == text
+
+
+def test_rows_that_were_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are "not yet" until a run reaches them, and what earlier runs found stays."""
+    first = Program("Test", "one 1", (), own={"a": works, "b": fails})
+    second = Program("Test", "two 2", (), own={"a": works})
+    monkeypatch.setattr(by_language, "LANGUAGES", {"Test": lambda _: [first, second]})
+    site = by_language.Site("localhost:1", "", NoFaults(), tmp_path)
+    now = by_language.run(site, ["Test"], "one", "a", lambda *_: None)["Test"]
+    assert {row: cell.verdict for row, cell in now["one 1"].items()} == {
+        "a": Verdict.OK,
+        "b": Verdict.NOT_YET,
+    }
+    assert now["two 2"]["a"].verdict is Verdict.NOT_YET
+    then = by_language.run(site, ["Test"], "", "b", lambda *_: None)["Test"]
+    both = cells.merged(now, then)
+    assert both["one 1"]["a"].verdict is Verdict.OK
+    assert both["one 1"]["b"].verdict is Verdict.FAILED
+    assert both["two 2"]["a"].verdict is Verdict.NOT_YET
+
+
+def test_a_column_of_another_version_goes() -> None:
+    old, new = {"a": cells.Cell(Verdict.OK)}, {"a": cells.NOT_YET}
+    before = {"sarama 1.0": old, "franz 1.2 (Go 1)": old}
+    both = cells.merged(before, {"sarama 1.1": new})
+    assert both == {"franz 1.2 (Go 1)": old, "sarama 1.1": new}
+
+
+def test_a_page_keeps_its_other_sections(tmp_path: Path) -> None:
+    report = tmp_path / "page.md"
+    report.write_text("# old\n\n## A\n\none\n\n## B\n\ntwo\n")
+    cells.write({"B": "three\n", "C": "four\n"}, report)
+    assert report.read_text() == f"{cells.HEAD}\n## A\n\none\n\n## B\n\nthree\n\n## C\n\nfour\n"
+    assert cells.section("C", report) == "four\n"
+
+
+class Counted(NoFaults):
+    def __init__(self) -> None:
+        self.moves = 0
+
+    def move(self) -> None:
+        self.moves += 1
+
+
+@pytest.mark.parametrize("first_ends_after", [0, 1, 3])
+def test_clients_side_by_side_meet_each_fault_once(first_ends_after: int) -> None:
+    """One that ends early, since it has failed, keeps nobody waiting."""
+    faults = Counted()
+
+    def row(moves: int, given: Faults) -> int:
+        for _ in range(moves):
+            given.move()
+        return faults.moves
+
+    rows = {"a": partial(row, first_ends_after), "b": partial(row, 3), "c": partial(row, 3)}
+    told = side_by_side(faults, rows)
+    assert faults.moves == 3
+    assert (told["b"], told["c"]) == (3, 3)
+
+
+def test_a_fault_that_fails_fails_in_all_of_them() -> None:
+    class Broken(NoFaults):
+        def kill(self) -> None:
+            raise TimeoutError
+
+    def row(given: Faults) -> str:
+        with pytest.raises(TimeoutError):
+            given.kill()
+        return "told"
+
+    assert side_by_side(Broken(), {"a": row, "b": row}) == {"a": "told", "b": "told"}
+
+
+def test_a_failure_that_is_understood_has_its_reason() -> None:
+    client, row = "@platformatic/kafka 1.35.0", "a rolling restart"
+    told = reason_for(client, row, "AssertionError: leaveGroup failed 4 times")
+    assert "asks for the coordinator once" in told
+    assert reason_for(client, row, "12 lost") == "12 lost"
+    assert reason_for(client, "moves", "leaveGroup failed") == "leaveGroup failed"

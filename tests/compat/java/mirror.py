@@ -97,14 +97,16 @@ def _mirrored(ground: Ground) -> list[str]:
 
 def _retention(ground: Ground) -> str:
     resource = ConfigResource(ResourceType.TOPIC, _name(ground))
-    (asked,) = _there(ground).describe_configs([resource]).values()
+    admin = _there(ground)  # whose answer comes only while it is there
+    (asked,) = admin.describe_configs([resource]).values()
     return str(asked.result(SECONDS)["retention.ms"].value)
 
 
 def _committed(ground: Ground) -> int:
     partition = TopicPartition(_name(ground), 0)
     asked = [ConsumerGroupTopicPartitions(ground.name, [partition])]
-    (answer,) = _there(ground).list_consumer_group_offsets(asked).values()
+    admin = _there(ground)
+    (answer,) = admin.list_consumer_group_offsets(asked).values()
     (found,) = answer.result(SECONDS).topic_partitions
     return int(found.offset)
 

@@ -228,9 +228,8 @@ def test_what_is_too_large_is_answered(place: Place) -> None:
             )
             told = caller.ask(asked, 9).responses[0].partition_responses[0].error_code
             assert told == ErrorCode.MESSAGE_TOO_LARGE
-        big = membership.SyncGroupRequest(
-            "g", 1, "m", assignments=[membership.SyncGroupRequestAssignment("m", bytes(2 * MIB))]
-        )
+        share = membership.SyncGroupRequestAssignment("m", bytes(2 * MIB))
+        big = membership.SyncGroupRequest("g", 1, "m", None, "consumer", "range", [share])
         assert caller.ask(big, 5).error_code == ErrorCode.INVALID_REQUEST
         partition = offsets.OffsetCommitRequestPartition(0, 1, committed_metadata="m" * (2 * MIB))
         commit = offsets.OffsetCommitRequest(

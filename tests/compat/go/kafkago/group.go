@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"evenkeel/compat/told"
 
@@ -23,6 +24,8 @@ func group(asked told.Asked) {
 		Topic:       asked.Topic,
 		StartOffset: kafka.FirstOffset,
 		Logger:      kafka.LoggerFunc(assigned),
+		// As the others do it: by itself, each commit is waited for before the next record.
+		CommitInterval: time.Second,
 	}
 	if asked.Assignor != "" {
 		settings.GroupBalancers = []kafka.GroupBalancer{assignors[asked.Assignor]}
