@@ -1,0 +1,195 @@
+"""Reading and writing whole record batches of one partition, over the library's connections.
+
+The library's consumer and producer handle records; a backup moves batches, compressed as they are.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from cli.backup.batch_files import why_unusable
+from cli.clusters.kafka_commands import ClientError
+from evenkeel import BrokerError, EvenkeelError, Isolation, UnreachableError
+from evenkeel.client import Client, Purpose
+from evenkeel.errors import refusal
+from wire.cluster_view import TopicPartition
+from wire.codec.schema import UUID_ZERO
+from wire.error_codes import ErrorCode
+from wire.framing import MIB
+from wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
+from wire.records.batch import Batch, BatchError, as_view, split
+
+FETCH_BYTES: Final = 4 * MIB
+FETCH_WAIT_MS: Final = 500
+TOPIC_IDS_FROM: Final = 13
+"""From this version on, a fetch names topics only by their ids."""
+CONSUMER: Final = -1
+SESSIONLESS: Final = -1
+ALL: Final = -1
+SEQUENCES: Final = 1 << 31
+
+
+@attrs.define
+class Fetched:
+    """`gone`: the offset was not in the log any more, which begins at `log_start`."""
+
+    batches: list[Batch]
+    data: PartitionData
+    gone: bool = False
+
+
+@attrs.define
+class Reader:
+    """Fetches batches of committed records from the partitions of one topic."""
+
+    client: Client
+    topic: str
+    topic_id: str
+    timeout_s: float
+
+    async def fetch(self, partition: int, offset: int, fetch_bytes: int = FETCH_BYTES) -> Fetched:
+        """The batches from this offset on; none if nothing came for a while.
+
+        Raises:
+            TimedOutError: if the partition's leader does not answer in time.
+            ClientError: if what it delivers is not intact.
+        """
+        place = TopicPartition(self.topic, partition)
+
+        async def once() -> Fetched:
+            return await self._once(place, offset, fetch_bytes)
+
+        what = f"{place} cannot be read from offset {offset}"
+        return await self.client.until_done(what, once, timeout_s=self.timeout_s)
+
+    async def _once(self, place: TopicPartition, offset: int, fetch_bytes: int) -> Fetched:
+        leader = await self.client.leader(place)
+        view = self.client.view
+        if view.topics[place.topic].topic_id.hex() != self.topic_id:
+            raise ClientError(f"topic {place.topic} was deleted and created again meanwhile")
+        topic_id = view.topics[place.topic].topic_id
+        connection = await self.client.connection(leader, Purpose.FETCH)
+        version = connection.version_for(FetchRequest)
+        if version >= TOPIC_IDS_FROM and topic_id == UUID_ZERO:
+            version = connection.version_for(FetchRequest, at_most=TOPIC_IDS_FROM - 1)
+        row = FetchPartition(place.partition, -1, offset, partition_max_bytes=fetch_bytes)
+        request = FetchRequest(
+            replica_id=CONSUMER,
+            max_wait_ms=FETCH_WAIT_MS,
+            min_bytes=1,
+            max_bytes=fetch_bytes,
+            isolation_level=Isolation.READ_COMMITTED.value,
+            session_epoch=SESSIONLESS,
+            topics=[FetchTopic(place.topic, topic_id, [row])],
+        )
+        answer = await connection.request(request, FetchResponse, version=version)
+        if answer.error_code:
+            raise refusal(f"{place} cannot be read", answer.error_code)
+        data = answer.responses[0].partitions[0]
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            return Fetched([], data, gone=True)
+        if data.error_code:
+            view.learn(place, data.current_leader, answer.node_endpoints)
+            raise refusal(f"{place} cannot be read", data.error_code)
+        return Fetched(_intact(place, data), data)
+
+
+def _intact(place: TopicPartition, data: PartitionData) -> list[Batch]:
+    try:
+        found = split(as_view(data.records), partial_tail=True)
+    except BatchError as error:
+        raise ClientError(f"{place} has what cannot be exported: {error}") from None
+    for batch in found:
+        if wrong := why_unusable(batch):
+            raise ClientError(f"{place} is damaged at offset {batch.header.base_offset}: {wrong}")
+    return found
+
+
+@attrs.define
+class Writer:
+    """Appends batches to the partitions of one topic, each once (KIP-98): a batch whose answer is
+    lost is sent again with the same sequence, and the broker knows it."""
+
+    client: Client
+    topic: str
+    timeout_s: float
+    producer_id: int = -1
+    epoch: int = -1
+    _sequences: dict[int, int] = attrs.Factory(dict)
+
+    async def open(self) -> None:
+        async def once() -> InitProducerIdResponse:
+            node = await self.client.controller()
+            answer = await self.client.ask(node, InitProducerIdRequest(), InitProducerIdResponse)
+            if answer.error_code:
+                raise refusal("no producer id", answer.error_code)
+            return answer
+
+        answer = await self.client.until_done("no producer id", once, timeout_s=self.timeout_s)
+        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+
+    async def append(
+        self, partition: int, count: int, seal: Callable[[int, int, int], bytes]
+    ) -> int:
+        """Append one batch of `count` records, which `seal` makes for a producer id, its epoch and
+        a sequence; returns its first offset, -1 if the broker no longer knows it.
+
+        Raises:
+            TimedOutError: if it was not acknowledged in time; it may be there nevertheless.
+            BrokerError: if it is refused.
+        """
+        place = TopicPartition(self.topic, partition)
+        sequence = self._sequences.get(partition, 0)
+        data = memoryview(seal(self.producer_id, self.epoch, sequence))
+        request = ProduceRequest(
+            acks=ALL,
+            timeout_ms=max(1, self.client.config.request_timeout_ms * 3 // 4),
+            topic_data=[TopicProduceData(self.topic, [PartitionProduceData(partition, data)])],
+        )
+
+        async def once() -> int:
+            return await self._once(place, request)
+
+        what = f"{place} cannot be written"
+        offset = await self.client.until_done(what, once, timeout_s=self.timeout_s)
+        self._sequences[partition] = (sequence + count) % SEQUENCES
+        return offset
+
+    async def _once(self, place: TopicPartition, request: ProduceRequest) -> int:
+        leader = await self.client.leader(place)
+        try:
+            answer = await self.client.ask(
+                leader, request, ProduceResponse, purpose=Purpose.PRODUCE
+            )
+        except (UnreachableError, EvenkeelError) as error:
+            if error.retriable:
+                self.client.want_refresh()
+            raise
+        row: PartitionProduceResponse = answer.responses[0].partition_responses[0]
+        if row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            return -1
+        if row.error_code:
+            self.client.view.learn(place, row.current_leader, answer.node_endpoints)
+            raise _refused(place, row)
+        return row.base_offset
+
+
+def _refused(place: TopicPartition, row: PartitionProduceResponse) -> BrokerError:
+    details = [one.batch_index_error_message for one in row.record_errors]
+    why = row.error_message or next(filter(None, details), None)
+    return refusal(f"{place} cannot be written", row.error_code, why)
