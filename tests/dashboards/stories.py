@@ -143,10 +143,10 @@ NODES = [
     Story(
         alert="EvenkeelNodeRestarting",
         series={
-            'evenkeel_start_time_seconds{cluster="c",node="1"}': steady(
+            'process_start_time_seconds{job="evenkeel",cluster="c",node="1"}': steady(
                 (100, 3), (300, 3), (500, 3), (700, 30)
             ),
-            'evenkeel_start_time_seconds{cluster="c",node="2"}': steady(
+            'process_start_time_seconds{job="evenkeel",cluster="c",node="2"}': steady(
                 (100, 3), (300, 3), (500, 30)
             ),
         },
@@ -157,8 +157,8 @@ NODES = [
     Story(
         alert="EvenkeelNodeBusy",
         series={
-            'evenkeel_cpu_seconds_total{cluster="c",node="1"}': rising(57, 20),
-            'evenkeel_cpu_seconds_total{cluster="c",node="2"}': rising(50, 20),
+            'process_cpu_seconds_total{job="evenkeel",cluster="c",node="1"}': rising(57, 20),
+            'process_cpu_seconds_total{job="evenkeel",cluster="c",node="2"}': rising(50, 20),
         },
         fires="17m",
         labels={"cluster": "c", "node": "1"},
