@@ -22,8 +22,8 @@ import trio
 from cli.backup import batch_files, manifest
 from cli.backup.export_topic import AT_ONCE, at_once
 from cli.backup.manifest import ExportError, Manifest, Part
-from cli.backup.partitions import Reader, Writer
-from cli.backup.pieces import JOINED_BYTES, pieces, record_number, records_of
+from cli.backup.partitions import WINDOW, Reader, Writer
+from cli.backup.pieces import JOINED_BYTES, Piece, pieces, record_number, records_of
 from cli.backup.progress import Progress, counted
 from cli.clusters.kafka_commands import ClientError, open_admin, pairs, print_json
 from evenkeel import Admin, BrokerError, Committed, EvenkeelError, TopicDescription, TopicPartition
@@ -41,6 +41,8 @@ HELD: Final = {
 }
 """What the topic has while it is written: no record is deleted, refused or given another time."""
 KEEPS: Final = ("cleanup.policy", "retention.ms", "retention.bytes")
+WINDOW_BYTES: Final = 1 << 20
+"""Of one partition under way, beside one more batch."""
 RETENTION_MS: Final = 7 * 24 * 3600 * 1000
 """Kafka's default, if the topic had none of its own."""
 
@@ -314,9 +316,20 @@ class _PartitionImport:
         if self.done == self.part.records:
             return
         batches = batch_files.batches(self.path, self.part.first)
+        window: list[Piece] = []
         for piece in pieces(batches, self.done, self.bytes_max):
-            number = self.part.partition
-            offset = await self.writer.append(number, piece.count, piece.sealed)
+            full = len(window) == WINDOW or sum(one.size for one in window) > WINDOW_BYTES
+            if full:
+                await self._send(window)
+                window = []
+            window.append(piece)
+        if window:
+            await self._send(window)
+
+    async def _send(self, window: list[Piece]) -> None:
+        number = self.part.partition
+        offsets = await self.writer.append(number, window)
+        for piece, offset in zip(window, offsets, strict=True):
             if offset not in (piece.first, -1):
                 raise ClientError(
                     f"{self.writer.topic}/{number} has records at offset {piece.first} that are "

@@ -3,8 +3,9 @@
 The library's consumer and producer handle records; a backup moves batches, compressed as they are.
 """
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, Protocol
 
 import attrs
 
@@ -42,6 +43,16 @@ CONSUMER: Final = -1
 SESSIONLESS: Final = -1
 ALL: Final = -1
 SEQUENCES: Final = 1 << 31
+WINDOW: Final = 4
+"""Batches of a partition under way; a broker remembers the last five of a producer (KIP-98)."""
+
+
+class Sendable(Protocol):
+    """A batch to be sent."""
+
+    count: int
+
+    def sealed(self, producer_id: int, epoch: int, sequence: int) -> bytes: ...
 
 
 @attrs.define
@@ -143,32 +154,73 @@ class Writer:
         answer = await self.client.until_done("no producer id", once, timeout_s=self.timeout_s)
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
 
-    async def append(
-        self, partition: int, count: int, seal: Callable[[int, int, int], bytes]
-    ) -> int:
-        """Append one batch of `count` records, which `seal` makes for a producer id, its epoch and
-        a sequence; returns its first offset, -1 if the broker no longer knows it.
+    async def append(self, partition: int, batches: Sequence[Sendable]) -> list[int]:
+        """Append these batches in order, at most WINDOW of them; returns their first offsets, -1
+        for one whose offset the broker no longer knows.
+
+        They are sent one behind the other, without waiting. From the first that is not acknowledged
+        on, they are sent again one by one: what is there already is recognised by its sequence, and
+        what came behind a gap was refused.
 
         Raises:
-            TimedOutError: if it was not acknowledged in time; it may be there nevertheless.
-            BrokerError: if it is refused.
+            TimedOutError: if one was not acknowledged in time; it may be there nevertheless.
+            BrokerError: if one is refused.
         """
+        assert 0 < len(batches) <= WINDOW
         place = TopicPartition(self.topic, partition)
-        sequence = self._sequences.get(partition, 0)
-        data = memoryview(seal(self.producer_id, self.epoch, sequence))
-        request = ProduceRequest(
+        requests, sequence = [], self._sequences.get(partition, 0)
+        for batch in batches:
+            requests.append(
+                self._request(partition, batch.sealed(self.producer_id, self.epoch, sequence))
+            )
+            sequence = (sequence + batch.count) % SEQUENCES
+        offsets: list[int] = []
+        if partition in self._sequences:  # a broker accepts any sequence as a producer's first
+            offsets = await self._together(place, requests)
+        for request in requests[len(offsets) :]:
+            attempt = partial(self._once, place, request)
+            what = f"{place} cannot be written"
+            offset = await self.client.until_done(what, attempt, timeout_s=self.timeout_s)
+            offsets.append(offset)
+        self._sequences[partition] = sequence
+        return offsets
+
+    def _request(self, partition: int, data: bytes) -> ProduceRequest:
+        row = PartitionProduceData(partition, memoryview(data))
+        return ProduceRequest(
             acks=ALL,
             timeout_ms=max(1, self.client.config.request_timeout_ms * 3 // 4),
-            topic_data=[TopicProduceData(self.topic, [PartitionProduceData(partition, data)])],
+            topic_data=[TopicProduceData(self.topic, [row])],
         )
 
-        async def once() -> int:
-            return await self._once(place, request)
-
-        what = f"{place} cannot be written"
-        offset = await self.client.until_done(what, once, timeout_s=self.timeout_s)
-        self._sequences[partition] = (sequence + count) % SEQUENCES
-        return offset
+    async def _together(
+        self, place: TopicPartition, requests: Sequence[ProduceRequest]
+    ) -> list[int]:
+        """The offsets of those before the first that was not acknowledged; all are answered, or
+        will not be."""
+        try:
+            leader = await self.client.leader(place)
+            connection = await self.client.connection(leader, Purpose.PRODUCE)
+        except EvenkeelError as error:
+            if error.retriable:
+                return []
+            raise
+        version = connection.version_for(ProduceRequest)
+        waiting = [connection.submit(one, version) for one in requests]
+        offsets: list[int] = []
+        failed = False
+        for pending in waiting:
+            try:
+                answer = await pending.wait()
+            except EvenkeelError:
+                failed = True
+                continue
+            assert isinstance(answer, ProduceResponse)
+            row = answer.responses[0].partition_responses[0]
+            failed = failed or row.error_code != ErrorCode.NONE
+            if not failed:
+                offsets.append(row.base_offset)
+        return offsets
 
     async def _once(self, place: TopicPartition, request: ProduceRequest) -> int:
         leader = await self.client.leader(place)

@@ -27,7 +27,8 @@ from evenkeel import (
 from evenkeel.admin.descriptions import Setting
 from tests.cli.test_backup_files import CASES, wanted
 from tests.evenkeel.shared_cluster import SharedCluster
-from wire.records.batch import Batch, Compression
+from wire.records.batch import HEADER_BYTES, Batch, BatchHeader, Compression, parse_header
+from wire.records.spans import rebuilt
 
 pytestmark = pytest.mark.cluster
 
@@ -203,12 +204,12 @@ def test_an_interrupted_import_goes_on_without_duplicates(
     usual = Writer.append
     sent = itertools.count()
 
-    async def append(self: Writer, *arguments: Any) -> int:
-        """The third batch is written, and its answer is lost."""
-        offset = await usual(self, *arguments)
-        if next(sent) == 2:
+    async def append(self: Writer, *arguments: Any) -> list[int]:
+        """The second part is written, and its answer is lost."""
+        offsets = await usual(self, *arguments)
+        if next(sent) == 1:
             raise DisconnectedError("the machine lost its power")
-        return offset
+        return offsets
 
     with monkeypatch.context() as patch:
         patch.setattr(Writer, "append", append)
@@ -230,6 +231,45 @@ def test_an_interrupted_import_goes_on_without_duplicates(
     assert settings["cleanup.policy"].value == "compact"
     assert settings["retention.ms"].is_default
     assert terminal.json(f"topic import --from {backup} --as {copy} --resume")["written"] == 0
+
+
+def test_lost_answers_and_refusals_double_nothing(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of batches sent together any may go unanswered: they are sent again, and recognised."""
+    batches = [CASES["as it was"][0]._replace(header=one) for one in headers_in_a_row(60)]
+    write_export(tmp_path, [[with_header(one) for one in batches]])
+    usual = Writer._together
+    turns = itertools.count()
+    lost = []
+
+    async def together(self: Writer, *arguments: Any) -> list[int]:
+        offsets = await usual(self, *arguments)
+        kept = next(turns) % (len(offsets) + 1)
+        lost.append(len(offsets) - kept)
+        return offsets[:kept]
+
+    monkeypatch.setattr(Writer, "_together", together)
+    monkeypatch.setattr("cli.backup.import_topic.JOINED_BYTES", 1)
+    name = new_name()
+    told = terminal.json(f"topic import --from {tmp_path} --as {name} --keep-all")
+    assert told["records"] == 180
+    assert sum(lost) > 10
+    copied = in_a_loop(_read, terminal.bootstrap, name)[0]
+    assert [one.offset for one in copied] == list(range(180))
+    expected = [record.value for record in wanted(CASES["as it was"])] * 60
+    assert [one.value for one in copied] == expected
+
+
+def headers_in_a_row(count: int) -> list[BatchHeader]:
+    """The same batch many times, too large to be joined with others."""
+    [one] = CASES["as it was"]
+    return [one.header._replace(base_offset=3 * number) for number in range(count)]
+
+
+def with_header(batch: Batch) -> Batch:
+    data = memoryview(rebuilt(batch.header, batch.data[HEADER_BYTES:]))
+    return Batch(parse_header(data), data)
 
 
 async def _fill_keyed(bootstrap: str, topic: str, first: int) -> None:
