@@ -41,6 +41,7 @@ HELD: Final = {
 }
 """What the topic has while it is written: no record is deleted, refused or given another time."""
 KEEPS: Final = ("cleanup.policy", "retention.ms", "retention.bytes")
+ANOTHER: Final = "delete it, or choose another name with --as"
 WINDOW_BYTES: Final = 1 << 20
 """Of one partition under way, beside one more batch."""
 RETENTION_MS: Final = 7 * 24 * 3600 * 1000
@@ -72,9 +73,11 @@ async def run(options: Any) -> int:  # noqa: ANN401 (argparse's)
     wanted = {**plan.settings, **pairs(options.set, "setting")}
     if options.groups and not plan.groups:
         raise ExportError(f"{options.source} has no consumer groups: export with --groups")
-    await _check_files(options, plan)
-    groups = await _translated(options, plan, name) if options.groups else {}
     async with open_admin(options) as admin:
+        if not options.resume:
+            await _refuse_existing(admin, name)  # which is known sooner than what is in the files
+        await _check_files(options, plan)
+        groups = await _translated(options, plan, name) if options.groups else {}
         if groups:
             await _check_groups(admin, plan)
         topic, done, held = await _target(admin, plan, name, wanted, options)
@@ -190,6 +193,19 @@ async def _target(
     return await admin.describe_topic(name), {}, True
 
 
+async def _refuse_existing(admin: Admin, name: str) -> None:
+    try:
+        await admin.describe_topic(name)
+    except BrokerError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+    else:
+        raise ClientError(
+            f"topic {name} exists: {ANOTHER}; if it is an import that was interrupted, continue "
+            "with --resume"
+        )
+
+
 async def _how_far(
     admin: Admin,
     plan: Manifest,
@@ -201,17 +217,13 @@ async def _how_far(
         ClientError: if the topic is not the beginning of this export, or `--resume` is missing.
     """
     name = topic.name
-    another = "delete it, or choose another name with --as"
     if len(topic.partitions) != len(plan.parts):
         raise ClientError(
             f"topic {name} exists with {len(topic.partitions)} partitions, the export has "
-            f"{len(plan.parts)}: {another}"
+            f"{len(plan.parts)}: {ANOTHER}"
         )
-    if not options.resume:
-        raise ClientError(
-            f"topic {name} exists: {another}; if it is an import that was interrupted, continue "
-            "with --resume"
-        )
+    if not options.resume:  # it has been created since
+        raise ClientError(f"topic {name} exists: {ANOTHER}")
     settings = await admin.topic_settings(name)
     places = [TopicPartition(name, one.partition) for one in plan.parts]
     firsts = await admin.list_offsets(dict.fromkeys(places, BEGINNING))
@@ -220,12 +232,12 @@ async def _how_far(
     done = {place.partition: ends[place].offset for place in places}
     if not held and any(done[part.partition] < part.records for part in plan.parts):
         raise ClientError(
-            f"topic {name} does not have the settings of an import that was interrupted: {another}"
+            f"topic {name} does not have the settings of an import that was interrupted: {ANOTHER}"
         )
     reader = Reader(admin.client, name, topic.topic_id, options.timeout)
     for part, place in zip(plan.parts, places, strict=True):
         there = done[part.partition]
-        strange = f"{place} has records that are not of this export: {another}"
+        strange = f"{place} has records that are not of this export: {ANOTHER}"
         if there > part.records or (firsts[place].offset and held):
             raise ClientError(strange)
         if there and not await _same_last_record(reader, options, part, there):

@@ -149,9 +149,12 @@ NODES = [
             'process_start_time_seconds{job="evenkeel",cluster="c",node="2"}': steady(
                 (100, 3), (300, 3), (500, 30)
             ),
+            'process_start_time_seconds{job="else",cluster="c",node="3"}': steady(
+                (100, 3), (300, 3), (500, 3), (700, 30)
+            ),
         },
         fires="10m",
-        labels={"cluster": "c", "node": "1"},
+        labels={"cluster": "c", "node": "1", "job": "evenkeel"},
         quiet=("8m", "35m"),
     ),
     Story(
