@@ -171,7 +171,7 @@ def test_the_facts_and_limits_of_a_node(node: Node) -> None:
     assert value(node, "evenkeel_nodes", state="serving") == 1
     started = value(node, "process_start_time_seconds")
     assert started is not None
-    assert abs(started - node.engine.now().wall_ns / 1e9) < 60
+    assert 0 < node.engine.now().wall_ns / 1e9 - started < 24 * 3600, "the process of the tests"
     before = value(node, "process_cpu_seconds_total")
     assert before is not None
     assert before > 0
