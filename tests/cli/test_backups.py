@@ -25,7 +25,7 @@ from evenkeel import (
     TopicPartition,
 )
 from evenkeel.admin.descriptions import Setting
-from tests.cli.test_backup_files import CASES, wanted
+from tests.cli.backup.test_backup_files import CASES, wanted
 from tests.evenkeel.shared_cluster import SharedCluster
 from wire.records.batch import HEADER_BYTES, Batch, BatchHeader, Compression, parse_header
 from wire.records.spans import rebuilt
