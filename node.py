@@ -30,7 +30,7 @@ from coordinator.model import GroupNotice
 from paxos.changes.membership import first_members
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId
 from paxos.multigroup import MultiGroup
-from runtime import settings
+from runtime import live_settings, settings
 from runtime.admin.balancer import BalancerAdmin
 from runtime.admin.inspection import Admin
 from runtime.admin.nodes import NodeAdmin
@@ -365,6 +365,7 @@ class Node:
             journal=journal,
         )
         engine.hooks, self.shell.local_records = self.shell, self.local_records
+        live_settings.wire(config, journal, self.shell)
         self.shell.prefer()
         self.shell.follow_nodes()  # those that our own log knows
         self._wire_admin()
@@ -416,7 +417,6 @@ class Node:
             wake=self.wakeup.set,
             on_bug=self.journal.bug,
         )
-
         admins = (self.admin, self.balancer_admin, self.node_admin, self.disk_use, self.console)
         routes = {key: route for admin in admins for key, route in admin.routes().items()}
         guard = Guard(self.config.listen.http_origin)

@@ -1,7 +1,7 @@
 """What the broker needs from the shell around it; the runtime and the simulator provide it."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from broker.client_software import OTHER, ClientSoftware
 from broker.leaders_told import LeadersTold
@@ -360,3 +360,22 @@ class LogDir(Protocol):
         Raises:
             OSError: if it cannot be asked.
         """
+
+
+class LiveSetting(NamedTuple):
+    """A setting that can be changed while the node runs."""
+
+    name: str
+    value: str
+    at_start: str
+    is_number: bool
+    documentation: str
+
+
+class LiveSettings(Protocol):
+    """The node's settings that can be changed while it runs; a restart forgets the changes."""
+
+    def rows(self) -> Iterable[LiveSetting]: ...
+
+    def change(self, wanted: Mapping[str, str | None], *, only_check: bool) -> str:
+        """Set what has a value, take back what has None: all or nothing. Returns what is wrong."""

@@ -49,6 +49,8 @@ TOPICS AND RECORDS
   evenkeel topic settings orders retention.ms=86400000
   evenkeel topic partitions orders 24
   evenkeel topic trim orders --before 2026-01-31
+  evenkeel topic export orders --to DIR --groups
+  evenkeel topic import --from DIR --as orders-again
 
 CONSUMER GROUPS
   evenkeel group list

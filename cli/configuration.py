@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import attrs
 
+from cli.clusters import live_settings
 from cli.clusters.kafka_commands import FAILED
 from runtime.config import config
 from runtime.config.contradictions import mistaken_machine
@@ -41,6 +42,9 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     showing.add_argument("--origin", action="store_true", help="where each value comes from")
     showing.add_argument("--changed", action="store_true", help="only what is not the default")
     action("check", _check, "check a node's configuration, as the node would, on its machine")
+    text = "show settings of running nodes that need no restart, or change them until one"
+    live = actions.add_parser("live", help=text, description=text[0].upper() + text[1:] + ".")
+    live_settings.add_options(live)
 
 
 def _add_options(parser: argparse.ArgumentParser, **default: Any) -> None:  # noqa: ANN401

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from cli import records, topic_changes
+from cli.backup import export_topic, import_topic
 from cli.clusters.kafka_commands import (
     add_cluster_options,
     existing_topic,
@@ -54,6 +55,9 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     consume = action("consume", records.consume, "print records up to the present end")
     records.add_consume_options(consume)
     topic_changes.add_commands(action)
+    export_topic.add_options(action("export", export_topic.run, "write a topic to files"))
+    text = "read a topic from the files of an export"
+    import_topic.add_options(action("import", import_topic.run, text, one=False, changes=True))
 
 
 def _run(options: Any) -> int:  # noqa: ANN401 (argparse's)

@@ -49,7 +49,7 @@ NODES: Final[Sequence[Alert]] = (
     ),
     Alert(
         name="EvenkeelNodeRestarting",
-        value="changes(evenkeel_start_time_seconds[15m])",
+        value='changes(process_start_time_seconds{job="evenkeel"}[15m])',
         when="> 2",
         severity=WARNING,
         summary=f"{NODE} was started {VALUE} times in 15 minutes",

@@ -4,7 +4,17 @@ from typing import Final
 
 from dashboards import panels
 from dashboards.panels import GREEN, RED, YELLOW, Dashboard, Kind, Panel, Query, Row, Step, Unit
-from dashboards.queries import BY_NODE, CLUSTER, NODES, nought, number, quantiles, rate, share
+from dashboards.queries import (
+    BY_NODE,
+    CLUSTER,
+    NODES,
+    nought,
+    number,
+    or_zero,
+    quantiles,
+    rate,
+    share,
+)
 
 STATE: Final = Row(
     "Is all well?",
@@ -13,7 +23,7 @@ STATE: Final = Row(
             title="Nodes that answer",
             description="Part of the nodes Prometheus knows that gave metrics at the last scrape. "
             "Below 100 %: see the runbook of EvenkeelNodeDown.",
-            queries=[Query(f'avg(up{{job="evenkeel",{CLUSTER}}})')],
+            queries=[Query(or_zero(f'avg(up{{job="evenkeel",{CLUSTER}}})'))],
             kind=Kind.STAT,
             unit=Unit.RATIO,
             width=4,
@@ -136,7 +146,7 @@ HEALTH: Final = Row(
             "CPU of a core",
             "The event loop of a node uses one core: near 100 % it is the limit. Spread masters, "
             "or add a node.",
-            [Query(rate("evenkeel_cpu_seconds_total"), BY_NODE)],
+            [Query(rate("process_cpu_seconds_total"), BY_NODE)],
         ),
         Panel(
             title="Longest gap of the event loop",
@@ -169,7 +179,7 @@ HEALTH: Final = Row(
             title="Memory",
             description="Resident. It follows limits.tail_bytes and requests in progress; if it "
             "only grows, for days, it is a leak to be reported.",
-            queries=[Query(f"evenkeel_resident_bytes{{{NODES}}}", BY_NODE)],
+            queries=[Query(f"process_resident_memory_bytes{{{NODES}}}", BY_NODE)],
             unit=Unit.BYTES,
         ),
         Panel(
@@ -186,7 +196,7 @@ HEALTH: Final = Row(
             title="Started",
             description="When the process of a node began. More than once in a quarter of an hour: "
             "EvenkeelNodeRestarting.",
-            queries=[Query(f"evenkeel_start_time_seconds{{{NODES}}} * 1000", BY_NODE)],
+            queries=[Query(f"process_start_time_seconds{{{NODES}}} * 1000", BY_NODE)],
             kind=Kind.STAT,
             unit=Unit.DATE,
             width=12,

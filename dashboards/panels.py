@@ -79,6 +79,11 @@ class Panel:
     """(value, word, colour)"""
     maximum: float | None = None
 
+    @property
+    def zero_if_empty(self) -> bool:
+        """Whether no series means 0: true of counts, rates and sizes, not of times and states."""
+        return not self.words and self.unit not in (Unit.SECONDS, Unit.DATE)
+
 
 @attrs.frozen
 class Row:
@@ -249,6 +254,7 @@ def _defaults(panel: Panel) -> dict[str, Any]:
         "unit": panel.unit.value,
         "min": 0 if panel.unit is not Unit.DATE and not panel.words else None,
         "max": panel.maximum,
+        "noValue": "0" if panel.zero_if_empty else None,
         "thresholds": {"mode": "absolute", "steps": steps},
         "color": {"mode": "palette-classic" if panel.kind is Kind.LINES else "thresholds"},
         "mappings": [

@@ -29,12 +29,17 @@ def quantiles(histogram: str) -> Sequence[Query]:
     )
 
 
+def or_zero(expr: str) -> str:
+    """0 where no series answers: nothing of the kind has happened yet, or there is none."""
+    return expr if "vector(0)" in expr else f"({expr}) or vector(0)"
+
+
 def nought(title: str, description: str, expr: str, width: int = 4) -> Panel:
     """A number that should be 0."""
     return Panel(
         title=title,
         description=description,
-        queries=[Query(expr)],
+        queries=[Query(or_zero(expr))],
         kind=Kind.STAT,
         width=width,
         height=4,
@@ -47,7 +52,7 @@ def number(title: str, description: str, expr: str, unit: Unit, width: int = 4) 
     return Panel(
         title=title,
         description=description,
-        queries=[Query(expr)],
+        queries=[Query(or_zero(expr))],
         kind=Kind.STAT,
         unit=unit,
         width=width,

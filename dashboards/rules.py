@@ -62,7 +62,7 @@ RECORDINGS: Final[Sequence[Recording]] = (
     ),
     Recording(
         "cluster_node:evenkeel_cpu:ratio_rate5m",
-        "sum by (cluster, node) (rate(evenkeel_cpu_seconds_total[5m]))",
+        'sum by (cluster, node) (rate(process_cpu_seconds_total{job="evenkeel"}[5m]))',
     ),
     Recording(
         "cluster_node:evenkeel_produce_seconds:p95_5m",

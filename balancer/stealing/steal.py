@@ -226,6 +226,11 @@ class Balancing:
         self._outcomes: Counter[Outcome] = Counter()
         self._refusals: Counter[Refusal] = Counter()
 
+    def configure(self, config: BalancingConfig) -> None:
+        """Use these times from now on, for a steal under way as well."""
+        self.config = config
+        self._limits = Limits(config.lag_slots_max, config.cool_down_ns)
+
     @property
     def token(self) -> int:
         """Number of the token that the current cycle holds, which the master checks; 0 if none."""

@@ -10,7 +10,15 @@ from broker.delayed.delayed_operations import DelayedOperations
 from broker.delayed.delayed_produces import DelayedProduces
 from broker.groups.progress_requests import ProgressRequests
 from broker.lifecycle.retention import RetentionEnforcer
-from broker.ports import AppliedLog, BackgroundWorker, Groups, LogDir, Timers, Worker
+from broker.ports import (
+    AppliedLog,
+    BackgroundWorker,
+    Groups,
+    LiveSettings,
+    LogDir,
+    Timers,
+    Worker,
+)
 from broker.producers.producer_ids import ProducerIds
 from broker.producers.sequence_gaps import SequenceGaps
 from broker.producers.unknown_producers import UnknownProducers
@@ -60,6 +68,8 @@ class Broker:
     """Whether this node is cut off from its peers, and clients should ask others."""
     client_service: Callable[[], str] = lambda: "served"
     """The same, together with what happens to clients, in a word."""
+    live: LiveSettings | None = None
+    """What can be changed while the node runs; None: nothing."""
     sequence_gaps: SequenceGaps = attrs.field(init=False, factory=SequenceGaps)
     delayed_operations: DelayedOperations = attrs.field(init=False)
     leaders: Leaders = attrs.field(init=False)

@@ -42,12 +42,14 @@ class BalancerMetrics(Collector):
             for reason in StealReason:
                 groups.add_metric([reason.value], verdicts[reason.value])
         plans = CounterMetricFamily(
-            "evenkeel_plans", "Placements this node planned.", labels=["outcome"]
+            "evenkeel_plans", "Placements that this node planned, by outcome.", labels=["outcome"]
         )
         plans.add_metric(["adopted"], self._planner.adopted)
         plans.add_metric(["lost"], self._planner.lost)
         weights = GaugeMetricFamily(
-            "evenkeel_group_weight", "By the built-in estimator; 1 is average.", labels=["group"]
+            "evenkeel_group_weight",
+            "Weight by the built-in estimator; 1 is average.",
+            labels=["group"],
         )
         all_groups = map(GroupId, self._loop.view(now).groups)
         for group, weight in (self._meter.cluster_load.weights(now, all_groups) or {}).items():

@@ -9,7 +9,12 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import (
+    CollectorRegistry,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -27,7 +32,6 @@ from runtime.clients.clients import Clients
 from runtime.engine.engine import Engine
 from runtime.metrics.consumers import consumer_metrics
 from runtime.metrics.node import NodeFacts
-from runtime.metrics.status import rss_bytes
 from runtime.metrics.topics import topic_metrics
 from runtime.peers.peers import Peers
 from wire.error_codes import ErrorCode
@@ -46,27 +50,27 @@ ERRORS_SHOWN: Final = (
 occur."""
 
 BROKER_COUNTERS: Final = {
-    "produce_requests": "Produce requests.",
+    "produce_requests": "Produce requests received.",
     "produce_batches": "Record batches accepted.",
-    "produce_records": "Records in them.",
-    "produce_bytes": "Bytes in them.",
+    "produce_records": "Records in accepted batches.",
+    "produce_bytes": "Bytes in accepted batches.",
     "produce_read_aside": "Batches whose records a background thread validated.",
     "produce_timeouts": "Produce requests answered with a time-out.",
-    "produce_behind_refusal": "Batches refused because an earlier one on their connection was.",
+    "produce_behind_refusal": "Batches refused because an earlier one of their connection was.",
     "duplicates": "Batches sent again, by idempotent producers or under write tokens.",
-    "fetch_requests": "Fetch requests.",
+    "fetch_requests": "Fetch requests received.",
     "fetch_bytes": "Bytes of record batches sent to consumers.",
     "fetched_unaware": "Partitions read for clients that do not know of a move.",
     "fetches_parked": "Fetches that waited for data.",
     "reads_given_up": "Fetches answered without data that the disk did not deliver in time.",
     "fetches_refused": "Fetches answered at once because too many wait.",
-    "list_offsets_requests": "ListOffsets requests.",
+    "list_offsets_requests": "ListOffsets requests received.",
     "log_reads": "Reads of the log for consumers behind the memory tail.",
-    "log_bytes": "Bytes read by them.",
+    "log_bytes": "Bytes of the log read for consumers behind the memory tail.",
     "cold_reads": "Reads of cold segments, for consumers behind the log.",
-    "cold_bytes": "Bytes read by them.",
+    "cold_bytes": "Bytes of cold segments read for consumers behind the log.",
     "retention_trims": "Deletions of old records that this node proposed as master.",
-    "retention_records": "Records deleted by them.",
+    "retention_records": "Records deleted by retention.",
     "damaged_reads": "Batches that had a wrong checksum when read.",
 }
 
@@ -86,10 +90,12 @@ class NodeMetrics(Collector):
         self._engine, self._broker, self._loop = engine, broker, loop
         self._clients, self._peers = clients, peers
         self.facts = NodeFacts(engine, clients, broker.registry)
+        # Nobody queries when a histogram began; the library has no types for this call.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._tick_gaps_ns: deque[int] = deque(maxlen=TICK_GAPS_KEPT)
         self._fsync = Histogram(
             "evenkeel_wal_sync_seconds",
-            "One batch of all Paxos groups made durable.",
+            "Time until one batch of all Paxos groups was durable.",
             buckets=FSYNC_BUCKETS,
             registry=registry,
         )
@@ -101,12 +107,13 @@ class NodeMetrics(Collector):
         )
         self._phase = Histogram(
             "evenkeel_steal_phase_seconds",
-            "Duration of the phases of those steals.",
+            "Duration of each phase of the steals this node made.",
             ["phase"],
             buckets=STEAL_BUCKETS,
             registry=registry,
         )
         registry.register(self)
+        ProcessCollector(registry=registry)  # process_*, as every exporter names them
 
     def tick(self) -> None:
         """Called once a second."""
@@ -139,16 +146,22 @@ class NodeMetrics(Collector):
         masters: Counter[str] = Counter(none=0)
         labels = ["group"]
         left = GaugeMetricFamily(
-            "evenkeel_lease_remaining_seconds", "Until the Paxos group's lease ends.", labels=labels
+            "evenkeel_lease_remaining_seconds",
+            "Time until the Paxos group's lease ends.",
+            labels=labels,
         )
         lag = GaugeMetricFamily(
             "evenkeel_group_slots_behind", "Slots chosen and not yet applied here.", labels=labels
         )
         acting = GaugeMetricFamily(
-            "evenkeel_group_acting", "1 if this node acts as master.", labels=labels
+            "evenkeel_group_acting",
+            "1 if this node acts as master of the Paxos group.",
+            labels=labels,
         )
         misplaced = GaugeMetricFamily(
-            "evenkeel_group_misplaced", "1 if the master is not the ideal one.", labels=labels
+            "evenkeel_group_misplaced",
+            "1 if the Paxos group's master is not the ideal one.",
+            labels=labels,
         )
         diverged = GaugeMetricFamily(
             "evenkeel_group_diverged",
@@ -171,7 +184,9 @@ class NodeMetrics(Collector):
         for master, count in sorted(masters.items()):
             by_master.add_metric([master], count)
         terms = CounterMetricFamily(
-            "evenkeel_masterships", "How often this node became its master.", labels=labels
+            "evenkeel_masterships",
+            "How often this node became master of the Paxos group.",
+            labels=labels,
         )
         for number, count in sorted(self._engine.masterships.counts.items()):
             terms.add_metric([str(number)], count)
@@ -181,33 +196,54 @@ class NodeMetrics(Collector):
         engine, wal = self._engine.statistics, self._engine.wal.statistics()
         forwards = self._engine.forwards
         yield _counter("evenkeel_proposals", "Entries this node proposed.", engine.proposals)
-        yield _counter("evenkeel_commands", "Commands of clients accepted.", engine.commands)
+        yield _counter(
+            "evenkeel_commands", "Commands of clients that this node accepted.", engine.commands
+        )
         yield _counter(
             "evenkeel_entries_applied", "Entries applied, all Paxos groups.", engine.applied
         )
-        yield _counter("evenkeel_forwarded", "Commands forwarded.", engine.forwarded_out)
+        yield _counter(
+            "evenkeel_forwarded",
+            "Commands forwarded to the masters of their Paxos groups.",
+            engine.forwarded_out,
+        )
         yield _counter(
             "evenkeel_forwarded_unaware",
-            "Those of clients that do not know of a move.",
+            "Commands forwarded for clients that do not know of a move.",
             engine.forwarded_unaware,
         )
-        yield _counter("evenkeel_forwards_received", "Forwards received.", engine.forwarded_in)
-        yield _counter("evenkeel_forward_timeouts", "Forwards unanswered.", forwards.timeouts)
+        yield _counter(
+            "evenkeel_forwards_received",
+            "Commands that other nodes forwarded to this one.",
+            engine.forwarded_in,
+        )
+        yield _counter(
+            "evenkeel_forward_timeouts",
+            "Forwarded commands that were not answered in time.",
+            forwards.timeouts,
+        )
         yield _counter("evenkeel_wal_bytes", "Bytes staged into the log.", wal.bytes_staged)
         yield _counter("evenkeel_wal_records", "Records staged into the log.", wal.records)
         yield _counter("evenkeel_wal_syncs", "Batches of the log made durable.", wal.syncs)
         yield _gauge("evenkeel_wal_segments", "Segment files in use.", wal.segments)
-        yield _gauge("evenkeel_wal_unwritten_bytes", "Staged, not durable.", wal.bytes_unwritten)
+        yield _gauge(
+            "evenkeel_wal_unwritten_bytes",
+            "Bytes staged into the log and not durable yet.",
+            wal.bytes_unwritten,
+        )
         gap_ns = max(engine.loop_lag_ns_max, *self._tick_gaps_ns, 0)
         text = "Longest gap between ticks in the last minute."
         yield _gauge("evenkeel_tick_gap_seconds", text, gap_ns / 1e9)
-        yield _gauge("evenkeel_resident_bytes", "Resident memory.", rss_bytes())
         trusted = int(self._engine.clock.trusted)
-        yield _gauge("evenkeel_clock_trusted", "0 while the clock is suspect.", trusted)
+        yield _gauge("evenkeel_clock_trusted", "1 if this node trusts its clock.", trusted)
         stops = self._engine.clock.trust.stood_still
-        yield _counter("evenkeel_clock_stood_still", "Stopped clocks, ours or a peer's.", stops)
+        yield _counter(
+            "evenkeel_clock_stood_still",
+            "How often a clock was seen to have stood still, ours or a peer's.",
+            stops,
+        )
         differing = len(self._engine.terms.differing)
-        text = "Nodes with other lease settings."
+        text = "Nodes whose lease settings differ from ours."
         yield _gauge("evenkeel_lease_settings_differ", text, differing)
         steals = CounterMetricFamily(
             "evenkeel_steals", "Steals this node made, by outcome.", labels=["outcome"]
@@ -225,40 +261,82 @@ class NodeMetrics(Collector):
             "evenkeel_groups_non_voting", "Paxos groups this node may not vote in.", silent
         )
         yield _counter("evenkeel_log_damage", "Damaged places found in the log.", repairs.found)
-        yield _gauge("evenkeel_entries_missing", "Damaged, not repaired yet.", repairs.missing)
-        yield _counter("evenkeel_entries_repaired", "Entries learned again.", repairs.repaired)
+        yield _gauge(
+            "evenkeel_entries_missing",
+            "Damaged entries that are not repaired yet.",
+            repairs.missing,
+        )
+        yield _counter(
+            "evenkeel_entries_repaired",
+            "Damaged entries learned again from peers.",
+            repairs.repaired,
+        )
         if scrubber is not None:
-            yield _counter("evenkeel_scrubbed_bytes", "Bytes scrubbed.", scrubber.bytes_read)
-            yield _counter("evenkeel_scrub_errors", "Failed scrubs.", scrubber.errors)
-        free = GaugeMetricFamily("evenkeel_disk_free_bytes", "Free for the data directory.")
+            yield _counter(
+                "evenkeel_scrubbed_bytes",
+                "Bytes of the log that were read again to find damage.",
+                scrubber.bytes_read,
+            )
+            yield _counter(
+                "evenkeel_scrub_errors",
+                "Reads of the scrubber that the disk failed.",
+                scrubber.errors,
+            )
+        free = GaugeMetricFamily("evenkeel_disk_free_bytes", "Bytes free for the data directory.")
         if room is not None:  # first measured a moment after the start
             free.add_metric([], room.free_bytes)
         yield free
-        yield _gauge("evenkeel_disk_low", "1: writes are refused.", int(engine.disk_pressure.low))
-        yield _gauge("evenkeel_disk_stuck", "1: this node pauses.", int(engine.disk_pressure.stuck))
+        yield _gauge(
+            "evenkeel_disk_low",
+            "1 if the disk is nearly full and writes are refused.",
+            int(engine.disk_pressure.low),
+        )
+        yield _gauge(
+            "evenkeel_disk_stuck",
+            "1 if the disk is full and this node pauses.",
+            int(engine.disk_pressure.stuck),
+        )
         health = engine.disk_health
-        yield _gauge("evenkeel_disk_hung", "1: masters are given up.", int(health.hung))
-        yield _gauge("evenkeel_disk_slow", "1: masters are given away.", int(health.slow))
+        yield _gauge(
+            "evenkeel_disk_hung", "1 if the disk hangs and masters are given up.", int(health.hung)
+        )
+        yield _gauge(
+            "evenkeel_disk_slow",
+            "1 if the disk is slow and masters are given away.",
+            int(health.slow),
+        )
         text = "How long the current batch has waited for the disk."
         yield _gauge("evenkeel_disk_waiting_seconds", text, health.waited_ns / 1e9)
         refused = engine.statistics.refused_disk_full
-        yield _counter("evenkeel_refused_disk_full", "Commands refused: disk full.", refused)
+        yield _counter(
+            "evenkeel_refused_disk_full",
+            "Commands refused because the disk is nearly full.",
+            refused,
+        )
 
     def _kafka(self) -> Iterable[Metric]:
         statistics = self._broker.statistics
         for name, text in BROKER_COUNTERS.items():
             yield _counter(f"evenkeel_{name}", text, getattr(statistics, name))
         errors = CounterMetricFamily(
-            "evenkeel_errors", "Partitions answered with an error.", labels=["code"]
+            "evenkeel_errors",
+            "Partitions answered with an error, by Kafka's error code.",
+            labels=["code"],
         )
         counts = dict.fromkeys(map(int, ERRORS_SHOWN), 0) | statistics.errors
         for code, count in sorted(counts.items()):
             errors.add_metric([str(int(code))], count)
         yield errors
         clients = self._clients
-        yield _gauge("evenkeel_connections", "Kafka connections.", len(clients.connections))
-        yield _counter("evenkeel_connections_accepted", "Accepted.", clients.accepted_total)
-        yield _counter("evenkeel_connections_refused", "Over a limit.", clients.refused_total)
+        yield _gauge("evenkeel_connections", "Open Kafka connections.", len(clients.connections))
+        yield _counter(
+            "evenkeel_connections_accepted", "Kafka connections accepted.", clients.accepted_total
+        )
+        yield _counter(
+            "evenkeel_connections_refused",
+            "Kafka connections refused over a limit.",
+            clients.refused_total,
+        )
         yield _counter(
             "evenkeel_connections_displaced",
             "Unused connections closed in favour of new ones.",
@@ -276,7 +354,7 @@ class NodeMetrics(Collector):
             "evenkeel_memory_waits", "Requests that waited for memory.", clients.memory.waits
         )
         unanswered = clients.unanswered_bytes
-        yield _gauge("evenkeel_unanswered_bytes", "Requests in progress, in bytes.", unanswered)
+        yield _gauge("evenkeel_unanswered_bytes", "Bytes of requests in progress.", unanswered)
 
     def _burdens(self) -> Metric:
         broker = self._broker
@@ -292,9 +370,13 @@ class NodeMetrics(Collector):
         return held
 
     def _links(self) -> Iterable[Metric]:
-        up = GaugeMetricFamily("evenkeel_peer_up", "1 if the link works.", labels=["peer"])
+        up = GaugeMetricFamily(
+            "evenkeel_peer_up", "1 if the link to the peer works.", labels=["peer"]
+        )
         dropped = CounterMetricFamily(
-            "evenkeel_peer_dropped", "Frames dropped by a full queue.", labels=["peer"]
+            "evenkeel_peer_dropped",
+            "Frames dropped because the queue to the peer was full.",
+            labels=["peer"],
         )
         for node, link in self._peers.outgoing.items():
             up.add_metric([str(node)], int(self._peers.connected(node)))
@@ -318,7 +400,7 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 def latency_metrics(traffic: Traffic) -> Iterable[Metric]:
     yield _histogram(
         "evenkeel_produce_seconds",
-        "From a produce request to its answer; one request in eight is timed.",
+        "Time from a produce request to its answer; one request in eight is timed.",
         traffic.produce,
     )
     yield _histogram(

@@ -17,10 +17,18 @@ class CompactionMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         now = self._compactor.statistics
         for name, text, count in (
-            ("evenkeel_compaction_rounds", "Rounds over one partition.", now.rounds),
-            ("evenkeel_compaction_seconds", "Time they took, rests included.", now.seconds),
-            ("evenkeel_compaction_read_bytes", "Bytes read by them.", now.bytes_read),
-            ("evenkeel_compaction_removed_bytes", "Bytes removed by them.", now.bytes_removed),
+            ("evenkeel_compaction_rounds", "Compaction rounds over one partition.", now.rounds),
+            (
+                "evenkeel_compaction_seconds",
+                "Time that compaction rounds took, rests included.",
+                now.seconds,
+            ),
+            ("evenkeel_compaction_read_bytes", "Bytes read by compaction.", now.bytes_read),
+            (
+                "evenkeel_compaction_removed_bytes",
+                "Bytes removed by compaction.",
+                now.bytes_removed,
+            ),
             (
                 "evenkeel_compaction_removed_records",
                 "Records removed because a later one has their key.",
@@ -33,7 +41,7 @@ class CompactionMetrics(Collector):
             ),
             (
                 "evenkeel_compaction_unreadable_batches",
-                "Batches kept whole in a round.",
+                "Batches kept whole because they could not be read.",
                 now.unreadable_batches,
             ),
             (
@@ -50,6 +58,6 @@ class CompactionMetrics(Collector):
         )
         yield GaugeMetricFamily(
             "evenkeel_compaction_dirty_ratio",
-            "Dirty ratio of the dirtiest of them.",
+            "Dirty ratio of the dirtiest partition.",
             value=now.dirty_ratio_max,
         )

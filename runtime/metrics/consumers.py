@@ -109,8 +109,16 @@ def consumer_metrics(broker: Broker) -> Iterable[Metric]:
         lag.add_metric([row.group, row.topic], row.lag)
         committed.add_metric([row.group, row.topic], row.committed)
     yield from (lag, committed)
-    yield _gauge("evenkeel_consumer_lag_unknown", "Partitions on other nodes.", lags.unknown)
-    yield _gauge("evenkeel_consumer_groups_left_out", "Too many for a scrape.", lags.left_out)
+    yield _gauge(
+        "evenkeel_consumer_lag_unknown",
+        "Partitions whose end this node does not know.",
+        lags.unknown,
+    )
+    yield _gauge(
+        "evenkeel_consumer_groups_left_out",
+        "Consumer groups left out because they exceed the limit of a scrape.",
+        lags.left_out,
+    )
     yield from _coordinators(broker)
 
 
@@ -118,11 +126,15 @@ def _coordinators(broker: Broker) -> Iterable[Metric]:
     found = [one for _, one in broker.consumer_groups.statistics()]
     active = [one for one in found if one.active]
     groups = sum(one.groups_stored for one in active)
-    yield _gauge("evenkeel_consumer_groups", "Coordinated by this node.", groups)
+    yield _gauge("evenkeel_consumer_groups", "Consumer groups that this node coordinates.", groups)
     members = sum(one.members for one in active)
-    yield _gauge("evenkeel_consumer_members", "Of those consumer groups.", members)
+    yield _gauge(
+        "evenkeel_consumer_members", "Members of the consumer groups coordinated here.", members
+    )
     rebalances = sum(one.rebalances for one in found)
-    yield CounterMetricFamily("evenkeel_rebalances", "Of those consumer groups.", value=rebalances)
+    yield CounterMetricFamily(
+        "evenkeel_rebalances", "Rebalances of consumer groups coordinated here.", value=rebalances
+    )
     expired = sum(one.sessions_expired for one in found)
     text = "Members removed after their session timeout."
     yield CounterMetricFamily("evenkeel_sessions_expired", text, value=expired)
@@ -132,17 +144,23 @@ def _coordinators(broker: Broker) -> Iterable[Metric]:
 
 def _forwarding(forwarding: RequestForwarding) -> Iterable[Metric]:
     told = forwarding.statistics
-    text = "To the nodes where coordinators have moved."
+    text = "Requests forwarded to nodes where coordinators have moved."
     yield _counter("evenkeel_group_requests_forwarded", text, told.forwarded)
-    text = "Of those, refused there: not the coordinator either."
+    text = "Forwarded requests refused there: not the coordinator either."
     yield _counter("evenkeel_group_requests_returned", text, told.returned)
-    yield _counter("evenkeel_group_requests_unanswered", "Without an answer.", told.unanswered)
-    text = "From nodes whose coordinators have moved here."
+    yield _counter(
+        "evenkeel_group_requests_unanswered",
+        "Forwarded requests without an answer.",
+        told.unanswered,
+    )
+    text = "Requests from nodes whose coordinators have moved here."
     yield _counter("evenkeel_group_requests_received", text, told.received)
-    text = "Of those, too many, too late, or not understood."
+    text = "Requests of other nodes that were too many, too late, or not understood."
     yield _counter("evenkeel_group_requests_refused", text, told.refused)
     under_way = GaugeMetricFamily(
-        "evenkeel_group_requests_under_way", "Without an answer yet.", labels=["from"]
+        "evenkeel_group_requests_under_way",
+        "Forwarded requests in progress, from clients and from peers.",
+        labels=["from"],
     )
     under_way.add_metric(["clients"], forwarding.under_way)
     under_way.add_metric(["peers"], forwarding.guests)

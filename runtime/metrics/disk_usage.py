@@ -20,9 +20,11 @@ class UsageMetrics(Collector):
         held = GaugeMetricFamily(
             "evenkeel_disk_held_bytes", "Size of this node's files.", labels=["kind"]
         )
-        limit = GaugeMetricFamily("evenkeel_disk_limit_bytes", "What its files may take.")
+        limit = GaugeMetricFamily(
+            "evenkeel_disk_limit_bytes", "Bytes that this node's files may take."
+        )
         predicted = GaugeMetricFamily(
-            "evenkeel_disk_predicted_bytes", "Size of its files in the long run."
+            "evenkeel_disk_predicted_bytes", "Size of this node's files in the long run."
         )
         full = GaugeMetricFamily(
             "evenkeel_disk_full_seconds", "Time until writes are refused, at present rates."

@@ -26,12 +26,20 @@ class UpkeepMetrics(Collector):
         checkpointing = self._upkeep.checkpointing
         now_ns, labels = self._engine.boot_ns(), ["group"]
         age = GaugeMetricFamily(
-            "evenkeel_checkpoint_age_seconds", "Age of the Paxos group's last one.", labels=labels
+            "evenkeel_checkpoint_age_seconds",
+            "Age of the Paxos group's last checkpoint.",
+            labels=labels,
         )
-        slot = GaugeMetricFamily("evenkeel_checkpoint_slot", "Slot of the last.", labels=labels)
-        size = GaugeMetricFamily("evenkeel_checkpoint_bytes", "Size of the last.", labels=labels)
+        slot = GaugeMetricFamily(
+            "evenkeel_checkpoint_slot", "Slot of the Paxos group's last checkpoint.", labels=labels
+        )
+        size = GaugeMetricFamily(
+            "evenkeel_checkpoint_bytes", "Size of the Paxos group's last checkpoint.", labels=labels
+        )
         took = GaugeMetricFamily(
-            "evenkeel_checkpoint_seconds", "How long writing the last one took.", labels=labels
+            "evenkeel_checkpoint_seconds",
+            "How long writing the last checkpoint took.",
+            labels=labels,
         )
         for group, taken in sorted(checkpointing.taken.items()):
             age.add_metric([str(group)], (now_ns - taken.at_boot_ns) / 1e9)
@@ -40,8 +48,14 @@ class UpkeepMetrics(Collector):
             took.add_metric([str(group)], taken.seconds)
         yield from (age, slot, size, took)
         statistics = checkpointing.statistics
-        yield _counter("evenkeel_checkpoints", "Written.", statistics.written)
-        yield _counter("evenkeel_checkpoint_failures", "No room for them.", statistics.failed)
+        yield _counter(
+            "evenkeel_checkpoints", "Checkpoints written by this node.", statistics.written
+        )
+        yield _counter(
+            "evenkeel_checkpoint_failures",
+            "Checkpoints for which there was no room.",
+            statistics.failed,
+        )
         text = "Longest part of a tick spent on a checkpoint."
         yield _gauge("evenkeel_checkpoint_slice_seconds", text, statistics.slice_ns_max / 1e9)
         retired = statistics.segments_retired
@@ -51,14 +65,20 @@ class UpkeepMetrics(Collector):
         settled, cold = self._upkeep.tiering.statistics, self._upkeep.cold.statistics()
         kept = len(self._engine.wal.kept())
         window = kept * self._upkeep.segment_bytes
-        yield _gauge("evenkeel_log_window_bytes", "Log that is kept.", window)
+        yield _gauge("evenkeel_log_window_bytes", "Bytes of the log that are kept.", window)
         limit = self._upkeep.checkpointing.window_bytes
-        yield _gauge("evenkeel_log_window_limit_bytes", "What should be kept of it.", limit)
-        yield _counter("evenkeel_settled_bytes", "Moved out of the log.", settled.bytes_tiered)
+        yield _gauge(
+            "evenkeel_log_window_limit_bytes", "Bytes of the log that should be kept.", limit
+        )
+        yield _counter(
+            "evenkeel_settled_bytes",
+            "Bytes moved from the log to cold segments.",
+            settled.bytes_tiered,
+        )
         text = "Batches unreadable in the log, requested from peers."
         yield _counter("evenkeel_settle_damaged", text, settled.damaged)
-        yield _gauge("evenkeel_cold_held_bytes", "In cold segments.", cold.bytes_held)
-        yield _gauge("evenkeel_cold_files", "Cold segments.", cold.files)
+        yield _gauge("evenkeel_cold_held_bytes", "Bytes in cold segments.", cold.bytes_held)
+        yield _gauge("evenkeel_cold_files", "Files of cold segments.", cold.files)
         yield _counter("evenkeel_cold_damage", "Damaged cold data found.", cold.damaged)
 
     def _catching_up(self) -> Iterable[Metric]:
@@ -66,17 +86,21 @@ class UpkeepMetrics(Collector):
         sink, source = catching_up.sink, catching_up.source
         waiting = sink.waiting + (sink.view() is not None)
         yield _gauge("evenkeel_catching_up", "Paxos groups and damaged places to fetch.", waiting)
-        rate = catching_up.bytes_per_s
-        yield _gauge("evenkeel_catch_up_bytes_per_second", "In the last second.", rate)
         received = sink.statistics.bytes_received
-        yield _counter("evenkeel_catch_up_received_bytes", "From peers.", received)
+        yield _counter(
+            "evenkeel_catch_up_received_bytes", "Bytes received from peers to catch up.", received
+        )
         sent = source.statistics.bytes_sent
-        yield _counter("evenkeel_catch_up_sent_bytes", "To peers.", sent)
+        yield _counter("evenkeel_catch_up_sent_bytes", "Bytes sent to peers that catch up.", sent)
         transfers = sink.statistics.transfers
         yield _counter(
             "evenkeel_state_transfers", "Paxos groups taken over from a peer.", transfers
         )
-        yield _counter("evenkeel_cold_mended", "Damaged places repaired.", sink.statistics.repaired)
+        yield _counter(
+            "evenkeel_cold_mended",
+            "Damaged places in cold segments repaired from peers.",
+            sink.statistics.repaired,
+        )
 
 
 def _counter(name: str, text: str, value: float) -> Metric:

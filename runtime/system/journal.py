@@ -56,6 +56,10 @@ class Journal:
         self._context = context
         self.lost = 0
 
+    def set_level(self, level: str) -> None:
+        """Log nothing below this level from now on."""
+        self._threshold = LEVELS.index(level)
+
     def debug(self, event: str, **fields: object) -> None:
         self._write(0, event, fields)
 

@@ -143,22 +143,25 @@ NODES = [
     Story(
         alert="EvenkeelNodeRestarting",
         series={
-            'evenkeel_start_time_seconds{cluster="c",node="1"}': steady(
+            'process_start_time_seconds{job="evenkeel",cluster="c",node="1"}': steady(
                 (100, 3), (300, 3), (500, 3), (700, 30)
             ),
-            'evenkeel_start_time_seconds{cluster="c",node="2"}': steady(
+            'process_start_time_seconds{job="evenkeel",cluster="c",node="2"}': steady(
                 (100, 3), (300, 3), (500, 30)
+            ),
+            'process_start_time_seconds{job="else",cluster="c",node="3"}': steady(
+                (100, 3), (300, 3), (500, 3), (700, 30)
             ),
         },
         fires="10m",
-        labels={"cluster": "c", "node": "1"},
+        labels={"cluster": "c", "node": "1", "job": "evenkeel"},
         quiet=("8m", "35m"),
     ),
     Story(
         alert="EvenkeelNodeBusy",
         series={
-            'evenkeel_cpu_seconds_total{cluster="c",node="1"}': rising(57, 20),
-            'evenkeel_cpu_seconds_total{cluster="c",node="2"}': rising(50, 20),
+            'process_cpu_seconds_total{job="evenkeel",cluster="c",node="1"}': rising(57, 20),
+            'process_cpu_seconds_total{job="evenkeel",cluster="c",node="2"}': rising(50, 20),
         },
         fires="17m",
         labels={"cluster": "c", "node": "1"},

@@ -3,9 +3,10 @@
 Values are checked here, as when a topic is created; the registry applies the change as one step, so
 two clients that change different settings of a topic do not undo each other.
 
-Settings of nodes and consumer groups cannot be changed over the Kafka protocol. What sets nothing
-is accepted, though: as in Kafka any setting may be deleted, also one that nobody knows. MirrorMaker
-and kafka-reassign-partitions do that without asking what there is.
+Of a node's settings only those can be changed that need no restart (live_settings), and of those of
+consumer groups none. What sets nothing is accepted, though: as in Kafka any setting may be deleted,
+also one that nobody knows. MirrorMaker and kafka-reassign-partitions do that without asking what
+there is.
 """
 
 from collections import Counter
@@ -22,6 +23,7 @@ from balancer.registry.records import Topic
 from broker.handlers.topics.broker_settings import THROTTLES
 from broker.handlers.topics.configs import ResourceType, node_problem
 from broker.handlers.topics.known_names import no_such_topic, when_known
+from broker.handlers.topics.live_settings import change, change_loggers, is_live
 from broker.handlers.topics.registry_changes import DONE, Verdict, deadline_of, refused, submit
 from broker.handlers.topics.settings import group_settings, replicas_of
 from broker.registry_calls import Answer
@@ -86,6 +88,10 @@ class _Resource:
     sets: Sequence[tuple[str, str | None]]
     """What is to have a value afterwards."""
     change: Callable[[Topic], ConfigureTopic]
+    resets: Sequence[str] | None = ()
+    """What is to be taken back; None: all that has no value in `sets`."""
+    edits: Sequence[str] = ()
+    """Of `sets`, what is to be appended to or taken from a list."""
 
 
 def handle_replace(broker: Broker, request: Request) -> None:
@@ -102,6 +108,7 @@ def handle_replace(broker: Broker, request: Request) -> None:
             one.resource_name,
             [(config.name, config.value) for config in one.configs],
             partial(_replaced, one.configs),
+            resets=None,
         )
         for one in message.resources
     ]
@@ -126,6 +133,10 @@ def handle_incremental(broker: Broker, request: Request) -> None:
                 if config.config_operation != Operation.DELETE
             ],
             partial(_changed, broker, one.configs),
+            resets=[one.name for one in one.configs if one.config_operation == Operation.DELETE],
+            edits=[
+                config.name for config in one.configs if config.config_operation > Operation.DELETE
+            ],
         )
         for one in message.resources
     ]
@@ -228,7 +239,7 @@ def _alter_each(
     for index, resource in enumerate(resources):
         decide = partial(_decided, resource, partial(put, index))
         twice = named[resource.type, resource.name] > 1
-        command = DUPLICATE if twice else _decision(broker, resource, unsure)
+        command = DUPLICATE if twice else _decision(broker, resource, unsure, validate_only)
         if isinstance(command, Verdict):
             decide(command)
         elif validate_only:
@@ -241,17 +252,25 @@ def _alter_each(
 
 
 def _decision(
-    broker: Broker, resource: _Resource, unsure: Collection[str] = ()
+    broker: Broker, resource: _Resource, unsure: Collection[str], only_check: bool
 ) -> ConfigureTopic | Verdict:
-    """The change to propose, or the answer if there is none to propose."""
+    """The change to propose, or the answer if there is none to propose: this node's own settings
+    are changed at once, unless that is only to be checked."""
     if resource.type == ResourceType.TOPIC:
         return _command(broker, resource, unsure)
     if resource.type == ResourceType.BROKER:
-        return node_problem(broker, resource.name) or _node_decision(resource)
+        wrong = node_problem(broker, resource.name)
+        return wrong or _node_decision(broker, resource, only_check)
     if resource.type == ResourceType.GROUP:
         return _group_decision(broker, resource)
     if resource.type == ResourceType.BROKER_LOGGER:
-        return _only_nothing(resource, "log levels come from log.level in the configuration file")
+        if broker.live is None:
+            return _only_nothing(resource, "nothing of this node can be changed while it runs")
+        try:
+            wanted = _wanted(broker, resource, lambda _: True)
+        except _InvalidError as error:
+            return Verdict(error.error, str(error))
+        return change_loggers(broker, resource.name, wanted, only_check=only_check)
     if resource.type == ResourceType.CLIENT_METRICS:
         return _only_nothing(resource, "nodes do not collect the metrics of clients")
     return Verdict(ErrorCode.INVALID_REQUEST, f"there are no resources of type {resource.type}")
@@ -273,16 +292,47 @@ def _group_decision(broker: Broker, resource: _Resource) -> Verdict:
     )
 
 
-def _node_decision(resource: _Resource) -> Verdict:
+def _node_decision(broker: Broker, resource: _Resource, only_check: bool) -> Verdict:
     """Rates for throttles are accepted, because kafka-reassign-partitions sets them (ADR 57)."""
     for name, value in resource.sets:
         if name in THROTTLES and not (value or "").isdecimal():
             return Verdict(ErrorCode.INVALID_CONFIG, f"{name} is a number of bytes per second")
-    others = [pair for pair in resource.sets if pair[0] not in THROTTLES]
-    return _only_nothing(
-        attrs.evolve(resource, sets=others),
-        "a node's settings come from its configuration file: change it and restart the node",
-    )
+    live = partial(is_live, broker)
+    others = [pair for pair in resource.sets if pair[0] not in THROTTLES and not live(pair[0])]
+    if others:
+        return _only_nothing(
+            attrs.evolve(resource, sets=others),
+            "it comes from the node's configuration file: change it and restart the node",
+        )
+    try:
+        wanted = _wanted(broker, resource, live)
+    except _InvalidError as error:
+        return Verdict(error.error, str(error))
+    if not wanted:
+        return DONE
+    if not resource.name:
+        why = "settings are changed node by node, each until it restarts: name one"
+        return DONE if not any(wanted.values()) else Verdict(ErrorCode.INVALID_REQUEST, why)
+    return change(broker, wanted, only_check=only_check)
+
+
+def _wanted(
+    broker: Broker, resource: _Resource, known: Callable[[str], bool]
+) -> dict[str, str | None]:
+    """The node's settings to be changed, with None for what is to be taken back."""
+    sets = [(name, value) for name, value in resource.sets if known(name)]
+    resets = resource.resets
+    if resets is None:
+        rows = () if broker.live is None else broker.live.rows()
+        resets = [one.name for one in rows if one.name not in dict(sets)]
+    resets = [name for name in resets if known(name)]
+    _refuse_repeated([*dict.fromkeys(resets), *(name for name, _ in sets)])
+    for name, value in sets:
+        if value is None:
+            raise _InvalidError(f"{name[:100]} has no value", ErrorCode.INVALID_REQUEST)
+        if name in resource.edits:
+            raise _InvalidError(f"{name[:100]} is not a list: it can be set or deleted")
+    return {**dict(sets), **dict.fromkeys(resets)}
 
 
 def _only_nothing(resource: _Resource, why: str) -> Verdict:

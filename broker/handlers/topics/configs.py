@@ -11,6 +11,7 @@ from functools import partial
 from balancer.registry.catalogue import name_problem
 from broker.handlers.topics.broker_settings import broker_settings
 from broker.handlers.topics.known_names import NO_TOPIC, before_denying, denied, is_unknown
+from broker.handlers.topics.live_settings import live_settings, loggers
 from broker.handlers.topics.registry_changes import Verdict
 from broker.handlers.topics.settings import Setting, group_settings, replicas_of, topic_settings
 from broker.requests.context import Broker
@@ -75,11 +76,9 @@ def _settings(broker: Broker, kind: int, name: str) -> Iterable[Setting] | Verdi
             return denied(broker, NO_TOPIC)
         return topic_settings(broker.config, replicas_of(broker), topic)
     if kind == ResourceType.BROKER:
-        return node_problem(broker, name) or (broker_settings(broker) if name else ())
+        return node_problem(broker, name) or (_of_node(broker) if name else ())
     if kind == ResourceType.BROKER_LOGGER:
-        return Verdict(
-            ErrorCode.INVALID_REQUEST, "log levels come from log.level in the configuration file"
-        )
+        return loggers(broker, name)
     if kind == ResourceType.CLIENT_METRICS:
         nameless = Verdict(ErrorCode.INVALID_REQUEST, "the subscription has no name")
         return () if name else nameless
@@ -88,6 +87,11 @@ def _settings(broker: Broker, kind: int, name: str) -> Iterable[Setting] | Verdi
             return Verdict(ErrorCode.INVALID_REQUEST, "the consumer group has no name")
         return group_settings(broker)
     return Verdict(ErrorCode.INVALID_REQUEST, f"there are no resources of type {kind}")
+
+
+def _of_node(broker: Broker) -> Iterable[Setting]:
+    yield from broker_settings(broker)
+    yield from live_settings(broker)
 
 
 def node_problem(broker: Broker, name: str) -> Verdict | None:

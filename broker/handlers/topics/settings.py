@@ -15,8 +15,10 @@ class Source(IntEnum):
     """Where a value comes from."""
 
     DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_LOGGER = 6
 
 
 class Setting(NamedTuple):

@@ -123,7 +123,7 @@ def test_O1_more_than_it_can_do(place: Place) -> None:
         assert not crowd.errors
         assert not quiet.errors
         assert masters(node) == before, "no group changed its master"
-        assert node.metric("evenkeel_resident_bytes") < 1 << 30
+        assert node.metric("process_resident_memory_bytes") < 1 << 30
         if FULL:
             assert together >= 0.8 * alone
 

@@ -169,14 +169,14 @@ def test_the_facts_and_limits_of_a_node(node: Node) -> None:
     window = value(node, "evenkeel_log_window_limit_bytes")
     assert window == pytest.approx(node.config.storage.log_bytes, abs=4 << 20)
     assert value(node, "evenkeel_nodes", state="serving") == 1
-    started = value(node, "evenkeel_start_time_seconds")
+    started = value(node, "process_start_time_seconds")
     assert started is not None
-    assert abs(started - node.engine.now().wall_ns / 1e9) < 60
-    before = value(node, "evenkeel_cpu_seconds_total")
+    assert 0 < node.engine.now().wall_ns / 1e9 - started < 24 * 3600, "the process of the tests"
+    before = value(node, "process_cpu_seconds_total")
     assert before is not None
     assert before > 0
     sum(range(1_000_000))
-    after = value(node, "evenkeel_cpu_seconds_total")
+    after = value(node, "process_cpu_seconds_total")
     assert after is not None
     assert after > before
 
