@@ -79,7 +79,7 @@ class BalancerMetrics(Collector):
         )
         stopped = GaugeMetricFamily(
             "evenkeel_machine_stops_groups",
-            "Those of them that have no majority without the machine.",
+            "Paxos groups that have no majority without the machine.",
             labels=["machine"],
         )
         for one in machines_of(zones, members):

@@ -192,7 +192,7 @@ def test_status_is_plain_json(node: Node) -> None:
     assert [row["group"] for row in status["groups"]] == [0, 1, 2, 3]
     assert all(row["acting"] and row["master"] == 1 for row in status["groups"])
     assert status["nodes"] == [
-        {"id": 1, "kafka": "127.0.0.1:1", "http": "127.0.0.1:3", "alive": True}
+        {"id": 1, "kafka": "127.0.0.1:1", "http": "127.0.0.1:3", "zone": "", "alive": True}
     ]
 
 
