@@ -24,6 +24,9 @@ from runtime.system.journal import Journal
 from wire.software import CLUSTER_VERSION_NEWEST as NEWEST
 
 RETRY_NS: Final = 2_000 * MS
+NEW_SLOTS_MAX: Final = 1_000
+"""A cluster whose registry has a longer log is not new: renewals of its lease alone take so many
+slots in a quarter of an hour."""
 
 
 @attrs.frozen(kw_only=True)
@@ -43,7 +46,7 @@ class Raising:
     ) -> None:
         self._me, self._client, self._peers = me, client, peers
         self._config, self._journal = config, journal
-        self._fresh = client.registry.cluster is None
+        self._began_empty = client.registry.cluster is None
         self._since: tuple[int, int] | None = None
         """The version that all can read, and since when."""
         self._asked_boot_ns = -RETRY_NS
@@ -106,6 +109,13 @@ class Raising:
 
     # -- raising ------------------------------------------------------------------------------
 
+    @property
+    def _is_new(self) -> bool:
+        """Whether the cluster began in this process's life. A node with an empty directory may also
+        have joined an older one, in the middle of its upgrade; its own registration is then a
+        recent slot."""
+        return self._began_empty and self.registry.applied <= NEW_SLOTS_MAX
+
     def tick(self, now: Now, *, master: bool) -> None:
         """Called once a second; `master`: whether this node is the registry's."""
         if self.version != self._seen:
@@ -129,5 +139,5 @@ class Raising:
             self._since = possible, now.boot_ns
         waited_ns = now.boot_ns - self._since[1]
         everyone_is_here = set(self.members()) <= registry.nodes.keys()
-        if everyone_is_here and (self._fresh or waited_ns >= self._config.after_ns):
+        if everyone_is_here and (self._is_new or waited_ns >= self._config.after_ns):
             yield Decided(registry.applied, RaiseClusterVersion(possible))

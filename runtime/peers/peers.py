@@ -104,7 +104,7 @@ class Peers(VersionChecks):
         journal: Journal,
         memory: Memory | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(self._ping_one)
         self._plane, self._handler, self._hello = plane, handler, hello
         self._memory = memory or Memory(queue_bytes_max, queue_bytes_max)
         self._room = PeerRoom(self._memory)

@@ -4,6 +4,8 @@ Such a node must neither send (it is refused) nor be sent anything: it would tak
 whose entries it cannot apply.
 """
 
+from collections.abc import Callable
+
 from paxos.ids import NodeId
 from runtime.membership.handshake import Refusal, RefusalReason, Refused
 from runtime.membership.peer_versions import PeerVersions
@@ -12,13 +14,13 @@ from runtime.peers.outgoing import Outgoing
 
 
 class VersionChecks:
-    def __init__(self) -> None:
+    """`let_in` is called with a node that can be sent messages from now on."""
+
+    def __init__(self, let_in: Callable[[NodeId], None]) -> None:
+        self._let_in = let_in
         self.versions = PeerVersions()
         self.outgoing: dict[NodeId, Outgoing] = {}
         self._incoming: dict[NodeId, Incoming] = {}
-
-    def _ping_one(self, node: NodeId) -> None:
-        raise NotImplementedError
 
     @property
     def refusals(self) -> list[str]:
@@ -32,22 +34,32 @@ class VersionChecks:
         Raises:
             Refused: the node cannot read what is in the logs.
         """
-        problem = self.versions.problem(node)
-        if problem:
-            raise Refused(Refusal(RefusalReason.FORMAT, problem))
+        refusal = self._keep_out(node)
+        if refusal is not None:
+            raise Refused(refusal)
         link = self.outgoing.get(node)
         if link is not None:
             link.version = self.versions.link(node)
         if link is not None and link.channel is None and link.opened is not None:
             link.channel = link.opened
-            self._ping_one(node)
+            self._let_in(node)
 
     def cluster_version_is(self, version: int) -> None:
         """What is in the logs from now on: end the links of nodes that cannot read it."""
+        if version == self.versions.cluster_version:
+            return  # each node was compared with it when it told its versions
         self.versions.cluster_version = version
         for node, incoming in [*self._incoming.items()]:
-            problem = self.versions.problem(node)
-            if problem:
-                incoming.refuse(Refusal(RefusalReason.FORMAT, problem))
-                if node in self.outgoing:
-                    self.outgoing[node].channel = None
+            refusal = self._keep_out(node)
+            if refusal is not None:
+                incoming.refuse(refusal)
+
+    def _keep_out(self, node: NodeId) -> Refusal | None:
+        """If the node cannot take part, send it nothing any more, whichever link came first: ours
+        may have been opened on what its last process had told. Returns the reason."""
+        problem = self.versions.problem(node)
+        if not problem:
+            return None
+        if node in self.outgoing:
+            self.outgoing[node].channel = None
+        return Refusal(RefusalReason.FORMAT, problem)

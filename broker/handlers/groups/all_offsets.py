@@ -42,9 +42,9 @@ class AllOffsets:
             yield from self._walk()
         except Exception:
             self._error = model.ErrorCode.COORDINATOR_NOT_AVAILABLE
-            raise
-        finally:
             self._done()  # what is held goes once the slices under way are answered
+            raise
+        self._done()
 
     def _walk(self) -> Iterator[None]:
         """Offsets of topics that do not exist any more are left out by the coordinator."""

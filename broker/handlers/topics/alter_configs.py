@@ -208,21 +208,12 @@ def _alter(
 ) -> None:
     deadline = deadline_of(broker, TIMEOUT_MS)
     names = [one.name for one in resources if one.type == ResourceType.TOPIC]
-    go_on = partial(_alter_known, broker, request, resources, validate_only, response, deadline)
+
+    def go_on(unsure: Collection[str]) -> None:
+        work = _alter_each(broker, request, resources, validate_only, response, deadline, unsure)
+        broker.portions.in_steps(broker, request.reply, work, lambda: None)
+
     when_known(broker, request, names, deadline, go_on)
-
-
-def _alter_known(
-    broker: Broker,
-    request: Request,
-    resources: Sequence[_Resource],
-    validate_only: bool,
-    response: type[AlterConfigsResponse] | type[IncrementalAlterConfigsResponse],
-    deadline: int,
-    unsure: Collection[str],
-) -> None:
-    work = _alter_each(broker, request, resources, validate_only, response, deadline, unsure)
-    broker.portions.in_steps(broker, request.reply, work, lambda: None)
 
 
 def _alter_each(

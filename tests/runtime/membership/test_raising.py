@@ -19,7 +19,7 @@ from paxos.ids import MS, Incarnation, NodeId, Now, Slot
 from runtime.admin.versions import VersionAdmin
 from runtime.http.server import Answer, BadRequest, json_answer
 from runtime.membership.peer_versions import PeerVersions
-from runtime.membership.raising import Raising, RaisingConfig
+from runtime.membership.raising import NEW_SLOTS_MAX, Raising, RaisingConfig
 from runtime.membership.versions import OURS, UNTOLD
 from tests.balancer.literals import register
 from tests.runtime.doubles import Recorder
@@ -136,6 +136,15 @@ def test_a_new_cluster_does_not_wait(make: Make) -> None:
     one = make(founded=False, after_ns=10 * MINUTE_MS * MS)
     one.tell(2, 3)
     assert one.tick() == [RaiseClusterVersion(2)]
+
+
+def test_a_node_with_an_empty_directory_does_not_make_an_old_cluster_new(make: Make) -> None:
+    """A disk was replaced during the upgrade, and its node is the registry's master now."""
+    one = make(founded=False, after_ns=10 * MINUTE_MS * MS)
+    one.registry.apply_command(register(NodeId(1), 2), Slot(NEW_SLOTS_MAX + 1))
+    one.tell(2, 3)
+    assert one.tick() == []
+    assert one.tick(10 * MINUTE_MS) == [RaiseClusterVersion(2)]
 
 
 def test_by_hand_it_never_rises_by_itself(make: Make) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from balancer.registry.versions import Reads
 from paxos.codec import PeerError
-from paxos.ids import MS, NodeId
+from paxos.ids import MS, Incarnation, NodeId
 from runtime.membership.handshake import RefusalReason
 from runtime.membership.lease_terms import LeaseTerms
 from runtime.membership.versions import (
@@ -167,6 +167,21 @@ def test_a_program_that_is_too_new_for_the_cluster_is_refused(world: World) -> N
     (said,) = world[2].reasons("refused by peer")
     assert "raise the cluster version first" in said
     assert "Evenkeel 0.9.0, which reads cluster versions 2 to 9" in said
+
+
+def test_nothing_more_is_sent_to_an_older_program_started_anew(world: World) -> None:
+    """Our link was opened before it greeted, on what its last process had told."""
+    begun(world, older=2)
+    world[1].peers.cluster_version_is(2)
+    world[1].peers.versions.told(TWO, OURS)
+    world[1].peers.versions._lives[TWO] = Incarnation(0)
+    world.call(1, 2)
+    world.settle()
+    assert world[1].link(2).channel is not None
+    world.call(2, 1)
+    world.settle()
+    assert world[1].link(2).channel is None
+    assert world[2].reasons("refused by peer")
 
 
 def test_what_a_process_told_does_not_count_for_the_next_one(world: World) -> None:
