@@ -67,12 +67,14 @@ def _held(
 
     While it takes part in a rebalance that is what it has just said: a cooperative member goes on
     with what it names, an eager one has given everything up. Of two members that claim a
-    partition, one has slept through a generation.
+    partition, one has slept through a generation. The generation is the member's own claim: it
+    counts up to the last one in which the member can have been given something.
     """
-    joining = member.join is not None or group.state == GroupState.COMPLETING_REBALANCE
-    if joining or not member.established:
+    completing = group.state == GroupState.COMPLETING_REBALANCE
+    if member.join is not None or completing or not member.established:
+        last = group.generation - (completing or not member.established)
         known = said.generation if said.generation != NO_GENERATION else group.generation - 1
-        return known, said.owned
+        return min(known, last), said.owned
     return group.generation, read_assignment(member.assignment)
 
 

@@ -399,6 +399,25 @@ def test_an_upgrade_in_the_middle_of_a_classic_rebalance(phase: str) -> None:
     assert all(len(member.numbers) == 1 for member in (one, two, three, new))
 
 
+def test_a_newcomer_that_claims_a_later_generation_takes_nothing_from_who_was_there() -> None:
+    world = world_of()
+    one, two = Classic(world, "one", "cooperative"), Classic(world, "two", "cooperative")
+    classic_group(world, one, two)
+    had = one.held
+    liar = Classic(world, "a liar", "cooperative", generation=2**31 - 1, held_names=one.held_names)
+    liar.join()
+    liar.step()  # with the id that it was given
+    one.step()
+    one.join()
+    new = Consumer(world, "new")
+    new.beat()  # while two has not joined again
+    liar.held_names = frozenset()
+    settle(world, one, two, liar, new)
+    assert kind(world) == ("consumer", "Stable")
+    assert one.held <= had, "it kept what it had, and gave some away"
+    assert len(one.numbers) == 1
+
+
 def test_members_that_share_no_protocol_are_refused() -> None:
     world = world_of()
     one, two = Consumer(world, "one"), Classic(world, "two", "cooperative")

@@ -19,8 +19,15 @@ async function read(asked, how) {
     groupInstanceId: asked.instance,
     deserializers: stringDeserializers
   })
-  consumer.on('consumer:group:join', () => tell('rebalance', { partitions: owned() }))
-  const owned = () => consumer.assignments?.find(one => one.topic === asked.topic)?.partitions ?? []
+  // Where the broker shares out, a member joins once, and no event says what it is given later.
+  let told
+  const tellOwned = () => {
+    const owned = consumer.assignments?.find(one => one.topic === asked.topic)?.partitions ?? []
+    if (String(owned) === told) return
+    told = String(owned)
+    tell('rebalance', { partitions: owned })
+  }
+  consumer.on('consumer:group:join', tellOwned)
   const stream = await consumer.consume({ topics: [asked.topic], ...how })
   let left = asked.count
   const uncommitted = new Map()
@@ -35,6 +42,7 @@ async function read(asked, how) {
   const deadline = performance.now() + asked.seconds * 1000
   while (left > 0 && performance.now() < deadline) {
     await sleep(20)
+    tellOwned()
     await commit(uncommitted)
   }
   await commit(uncommitted)
