@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import trio
 
 from cluster import health
 from cluster.workload import SteadyProducer
@@ -26,6 +27,7 @@ PAD_BYTES = 1000
 ROUNDS = 5
 SKIP_MAX = 40
 A_FEW = 5
+PLACED_S_MAX = 30.0
 
 
 async def die_at(hurt: Hurting, producer: SteadyProducer, order: str, victim: int) -> None:
@@ -54,7 +56,17 @@ async def die_at(hurt: Hurting, producer: SteadyProducer, order: str, victim: in
 
 
 async def place(hurt: Hurting, asked: int, placement: dict[str, object]) -> None:
-    await health.place(hurt.cluster.spec.node(asked).http, placement)
+    """The node that dies may be the registry's master, which then cannot say what has become of the
+    change: it is the same one when it is asked for again."""
+    with trio.fail_after(PLACED_S_MAX):
+        while True:
+            try:
+                await health.place(hurt.cluster.spec.node(asked).http, placement)
+                return
+            except health.HealthError as error:
+                if "try again" not in str(error):
+                    raise
+            await trio.sleep(0.2)
 
 
 async def die_at_all(tmp_path: Path, points: Iterable[str], rounds: int) -> None:
