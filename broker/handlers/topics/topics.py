@@ -288,6 +288,17 @@ def _delete_known(
     deadline: int,
     unsure: Collection[str],
 ) -> None:
+    work = _delete_each(broker, request, asked, deadline, unsure)
+    broker.portions.in_steps(broker, request.reply, work, lambda: None)
+
+
+def _delete_each(
+    broker: Broker,
+    request: Request,
+    asked: Sequence[DeleteTopicState],
+    deadline: int,
+    unsure: Collection[str],
+) -> Iterator[None]:
     times = Counter(map(_key, asked))
     states = list({_key(state): state for state in asked}.values())
     topics = [_named(broker, state) for state in states]
@@ -310,6 +321,8 @@ def _delete_known(
             wait_ns = broker.config.no_coordinator_wait_ms * MS
             until = min(deadline, broker.groups.now().boot_ns + wait_ns)
             broker.delayed_operations.until(known, until, guarded(broker, request, go_on))
+        if (index + 1) % TOPICS_STEP == 0:
+            yield
 
 
 def _key(state: DeleteTopicState) -> tuple[str | None, bytes]:

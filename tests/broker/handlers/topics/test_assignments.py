@@ -10,6 +10,7 @@ from balancer.registry.records import Partition
 from balancer.registry.registry import Registry
 from balancer.registry.versions import RaiseClusterVersion
 from broker.formats import FormatGate
+from broker.handlers.topics import topics
 from broker.proposals.intake import Done, Outcome
 from paxos.ids import GroupId, NodeId
 from tests.broker.world import World
@@ -27,6 +28,7 @@ from wire.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
     CreateTopicsRequest,
+    DeleteTopicsRequest,
 )
 
 IDEAL = {0: 1, 1: 1, 2: 2, 3: 3, 4: 1, 5: 2, 6: 3}
@@ -287,3 +289,24 @@ def test_nor_does_who_changes_many() -> None:
     world.advance(100)
     assert [one.error_code for one in alters.response.responses] == [0] * 60
     assert [one.error_code for one in grows.response.results] == [0] * 60
+
+
+def test_nor_does_who_deletes_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_of()
+    for first in range(0, 60, 20):
+        made = [CreatableTopic(f"t{number}", 1, 1) for number in range(first, first + 20)]
+        world.ask(2, CreateTopicsRequest(made), 7)
+    begun: list[object] = []
+    submit = topics.submit
+
+    def counted(*arguments: Any) -> None:
+        begun.append(None)
+        submit(*arguments)
+
+    monkeypatch.setattr(topics, "submit", counted)
+    named = [f"t{number}" for number in range(60)]
+    deletes = world.send(2, DeleteTopicsRequest(named, [], 60_000), 5)
+    assert len(begun) == topics.TOPICS_STEP
+    world.advance(100)
+    assert [one.error_code for one in deletes.response.responses] == [0] * 60
+    assert len(begun) == 60
