@@ -68,6 +68,7 @@ from balancer.registry.records import (
     WALL_NS_MAX,
     Cluster,
 )
+from balancer.registry.rules import CreateRules, DeleteRules, created, deleted
 from balancer.registry.versions import (
     HoldClusterVersion,
     LaterVersionError,
@@ -143,6 +144,8 @@ class Registry(Document):
                 return self._change_policy(command)
             case RaiseClusterVersion() | HoldClusterVersion() | NoteReads():
                 return self._change_version(command)
+            case CreateRules() | DeleteRules():
+                return self._change_rules(command)
             case AcquireStealToken() | ReleaseStealToken() | PauseBalancer() | CancelSteal():
                 return self._steer(command)
 
@@ -238,6 +241,17 @@ class Registry(Document):
             return self._done()
         self.cluster_version = after
         return self._done("nodes")
+
+    def _change_rules(self, command: CreateRules | DeleteRules) -> Result:
+        before = self.security.rules
+        change = created if isinstance(command, CreateRules) else deleted
+        after = change(before, command)
+        if isinstance(after, str):
+            return Refused(Refusal.INVALID_RULES, after)
+        if after != before:
+            self.security = attrs.evolve(self.security, rules=after)
+            self._changed()
+        return self._done()
 
     def _in_use(self, node: NodeId) -> Refused | None:
         use = self._replicas.use_of(node, self.groups, self.cluster)
