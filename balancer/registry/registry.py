@@ -68,7 +68,7 @@ from balancer.registry.records import (
     WALL_NS_MAX,
     Cluster,
 )
-from balancer.registry.rules import CreateRules, DeleteRules, created, deleted
+from balancer.registry.rules import CreateRules, DeleteRules, changed_rules
 from balancer.registry.versions import (
     HoldClusterVersion,
     LaterVersionError,
@@ -132,10 +132,8 @@ class Registry(Document):
                 return self._change_nodes(command)
             case SetReplicaSets() | NoteMembers():
                 return self._change_replicas(command)
-            case CreateTopic() | CreatePartitions() | DeleteTopic():
+            case CreateTopic() | CreatePartitions() | DeleteTopic() | ConfigureTopic():
                 return self._change_topics(command)
-            case ConfigureTopic():
-                return self._configure(command)
             case AllocateProducerIds():
                 return self._allocate(command)
             case SetPlacement() | MergePlacement() | AdoptPlan() | PinGroup():
@@ -244,8 +242,7 @@ class Registry(Document):
 
     def _change_rules(self, command: CreateRules | DeleteRules) -> Result:
         before = self.security.rules
-        change = created if isinstance(command, CreateRules) else deleted
-        after = change(before, command)
+        after = changed_rules(before, command)
         if isinstance(after, str):
             return Refused(Refusal.INVALID_RULES, after)
         if after != before:
@@ -292,7 +289,11 @@ class Registry(Document):
 
     # ---- topics and producer ids -----------------------------------------------------------------
 
-    def _change_topics(self, command: CreateTopic | CreatePartitions | DeleteTopic) -> Result:
+    def _change_topics(
+        self, command: CreateTopic | CreatePartitions | DeleteTopic | ConfigureTopic
+    ) -> Result:
+        if isinstance(command, ConfigureTopic):
+            return self._configure(command)
         if self.cluster is None:
             return Refused(Refusal.NOT_FOUNDED, "the cluster is not founded yet")
         before = self._catalogue.topics.get(command.name) if command.name is not None else None

@@ -88,8 +88,13 @@ def rule_problem(rule: Rule) -> str:
     return ""
 
 
-def created(rules: tuple[Rule, ...], command: CreateRules) -> tuple[Rule, ...] | str:
+def changed_rules(
+    rules: tuple[Rule, ...], command: CreateRules | DeleteRules
+) -> tuple[Rule, ...] | str:
     """The rules after a command; or why it is refused."""
+    if isinstance(command, DeleteRules):
+        gone = frozenset(command.rules)
+        return tuple(rule for rule in rules if rule not in gone)
     for rule in command.rules:
         problem = rule_problem(rule)
         if problem:
@@ -98,8 +103,3 @@ def created(rules: tuple[Rule, ...], command: CreateRules) -> tuple[Rule, ...] |
     if len(every) > RULES_MAX:
         return f"{len(every)} rules: a cluster has at most {RULES_MAX}"
     return tuple(sorted(every))
-
-
-def deleted(rules: tuple[Rule, ...], command: DeleteRules) -> tuple[Rule, ...]:
-    gone = frozenset(command.rules)
-    return tuple(rule for rule in rules if rule not in gone)

@@ -1,5 +1,6 @@
 """What the registry knows of security: one frozen value, replaced as a whole by every change."""
 
+from itertools import pairwise
 from typing import Final
 
 import attrs
@@ -31,7 +32,7 @@ def check_security(security: Security) -> None:
         PackingError: no registry holds this.
     """
     rules = security.rules
-    if any(before >= after for before, after in zip(rules, rules[1:], strict=False)):
+    if any(before >= after for before, after in pairwise(rules)):
         raise PackingError("rules are there twice or out of order")
     for rule in rules:
         problem = rule_problem(rule)

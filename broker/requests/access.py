@@ -86,7 +86,7 @@ def operations(
 def cluster_operations(broker: Broker, request: Request, *, asked: bool) -> int:
     """None at all for a client that may not describe the cluster, as in Kafka."""
     access = access_of(broker, request)
-    if asked and access is not None:
-        if not access.quietly(Operation.DESCRIBE, ResourceType.CLUSTER):
-            return 0
+    describes = access is None or access.quietly(Operation.DESCRIBE, ResourceType.CLUSTER)
+    if asked and not describes:
+        return 0
     return operations(broker, request, ResourceType.CLUSTER, CLUSTER_NAME, asked=asked)

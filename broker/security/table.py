@@ -112,9 +112,7 @@ ROWS: Final[Mapping[int, Row]] = {
     ApiKey.HEARTBEAT: _group(Operation.READ),
     ApiKey.LEAVE_GROUP: _group(Operation.READ),
     ApiKey.SYNC_GROUP: _group(Operation.READ),
-    ApiKey.DESCRIBE_GROUPS: Row(
-        (Need(Operation.DESCRIBE, ResourceType.GROUP, "groups", PLAIN),)
-    ),
+    ApiKey.DESCRIBE_GROUPS: Row((Need(Operation.DESCRIBE, ResourceType.GROUP, "groups", PLAIN),)),
     ApiKey.LIST_GROUPS: Row(
         (Need(Operation.DESCRIBE, ResourceType.CLUSTER, when="or Describe Group for each"),),
         by_hand=True,
@@ -142,9 +140,7 @@ ROWS: Final[Mapping[int, Row]] = {
     ApiKey.INIT_PRODUCER_ID: Row(
         (
             _TRANSACTION,
-            Need(
-                Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, when="or Write on any topic"
-            ),
+            Need(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, when="or Write on any topic"),
         ),
         by_hand=True,
     ),
@@ -181,9 +177,7 @@ ROWS: Final[Mapping[int, Row]] = {
     ApiKey.RENEW_DELEGATION_TOKEN: _ANYONE,
     ApiKey.EXPIRE_DELEGATION_TOKEN: _ANYONE,
     ApiKey.DESCRIBE_DELEGATION_TOKEN: _ANYONE,
-    ApiKey.DELETE_GROUPS: Row(
-        (Need(Operation.DELETE, ResourceType.GROUP, "groups_names", PLAIN),)
-    ),
+    ApiKey.DELETE_GROUPS: Row((Need(Operation.DELETE, ResourceType.GROUP, "groups_names", PLAIN),)),
     ApiKey.ELECT_LEADERS: _ALTER_CLUSTER,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _configs(Operation.ALTER_CONFIGS),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _ALTER_CLUSTER,

@@ -6,8 +6,14 @@ import pytest
 from balancer.registry import rules as rules_module
 from balancer.registry.codec import encode_command
 from balancer.registry.commands import Decided, Done, Refusal, Refused
-from balancer.registry.image import IMAGE_VERSION, decode_image, encode_image, encode_pieces
-from balancer.registry.image import decode_pieces, version_for
+from balancer.registry.image import (
+    IMAGE_VERSION,
+    decode_image,
+    decode_pieces,
+    encode_image,
+    encode_pieces,
+    version_for,
+)
 from balancer.registry.packing import PackingError
 from balancer.registry.registry import Registry
 from balancer.registry.rules import CreateRules, DeleteRules, Rule
@@ -94,9 +100,7 @@ def test_there_is_a_most_that_a_cluster_has(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(rules_module, "RULES_MAX", 2)
     registry = registry_with(READ_T, WRITE_T)
     refused = registry.apply_command(CreateRules((DENY_T,)), 2)
-    assert refused == Refused(
-        Refusal.INVALID_RULES, "3 rules: a cluster has at most 2"
-    )
+    assert refused == Refused(Refusal.INVALID_RULES, "3 rules: a cluster has at most 2")
 
 
 def test_a_snapshot_has_the_rules() -> None:

@@ -35,8 +35,8 @@ from broker.requests.context import Broker
 from broker.requests.guard import guarded
 from broker.requests.refusals import known_brokers
 from broker.requests.request import Request
-from paxos.ids import MS, REGISTRY_GROUP, GroupId
 from broker.security.authorizer import EVERYTHING
+from paxos.ids import MS, REGISTRY_GROUP, GroupId
 from wire.acls import Operation, ResourceType
 from wire.apis import encode_response
 from wire.codec.schema import UUID_ZERO

@@ -1,6 +1,7 @@
 """What the gate asks where a name in the request is not enough (see `broker.security.table`)."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from broker.groups.topic_patterns import matching
 from broker.handlers.groups.coordinators import BATCHED_FROM, KEY_GROUP, KEY_TRANSACTION
 from broker.handlers.groups.offsets import BATCHED_FETCH_FROM
 from broker.handlers.records.fetch import TOPIC_ID_FROM_VERSION
+from broker.handlers.security.edited_reply import Edit
 from broker.handlers.security.gate import Check, Outcome, check_needs, named, sort_out
 from broker.handlers.topics.configs import ResourceType as ConfigType
 from broker.requests.access import DENIED, Access
@@ -136,9 +138,7 @@ _OF_CONFIG: Final = {
 """What a resource with settings is for the rules."""
 
 
-def _configs(
-    operation: Operation, broker: Broker, request: Request, access: Access
-) -> Outcome:
+def _configs(operation: Operation, broker: Broker, request: Request, access: Access) -> Outcome:
     """A type that does not exist is left to the handler, which refuses it."""
 
     def judge(one: Any) -> ErrorCode:  # noqa: ANN401  a resource of one of three requests
@@ -186,13 +186,8 @@ def _offset_fetch(broker: Broker, request: Request, access: Access) -> Outcome:
         if not access.may(Operation.DESCRIBE, _GROUP, message.group_id):
             return Outcome(None, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if message.topics is None:
-            return Outcome(message, edits=_hiding(sees, lambda answer: [answer]))
-        outcome = sort_out(
-            Outcome(message),
-            _OLD_TOPICS,
-            lambda one: _by_name(access, Operation.DESCRIBE, one.name),
-        )
-        return outcome
+            return Outcome(message, edits=_hiding(sees, None))
+        return _described_offsets(Outcome(message), access)
 
     def judge(one: Any) -> ErrorCode:  # noqa: ANN401  an OffsetFetchRequestGroup
         may = access.may(Operation.DESCRIBE, _GROUP, one.group_id)
@@ -201,51 +196,57 @@ def _offset_fetch(broker: Broker, request: Request, access: Access) -> Outcome:
     outcome = sort_out(Outcome(message), named(ApiKey.OFFSET_FETCH, "groups"), judge)
     if outcome.message is None or sees is EVERYTHING:
         return outcome
-    groups, refused, whole = [], dict[str, list[Any]](), set[str]()
+    return _within_groups(outcome, access, sees)
+
+
+def _described_offsets(outcome: Outcome, access: Access) -> Outcome:
+    """Of one group: without the topics that are named and may not be described."""
+    describe = partial(_by_name, access, Operation.DESCRIBE)
+    return sort_out(outcome, _OLD_TOPICS, lambda one: describe(one.name))
+
+
+def _within_groups(outcome: Outcome, access: Access, sees: Callable[[str], bool]) -> Outcome:
+    groups: list[Any] = []
+    refused: dict[str, list[Edit]] = {}
     for group in outcome.message.groups:
-        if group.topics is None:
-            whole.add(group.group_id)
-            groups.append(group)
-            continue
-        judged = sort_out(
-            Outcome(group),
-            _OLD_TOPICS,
-            lambda one: _by_name(access, Operation.DESCRIBE, one.name),
-        )
+        judged = Outcome(group)
+        if group.topics is not None:
+            judged = _described_offsets(judged, access)
         if judged.edits:
-            rows = refused.setdefault(group.group_id, [])
-            left = [] if judged.message is None else judged.message.topics
-            taken = [one for one in group.topics if one not in left]
-            denied = attrs.evolve(group, topics=taken)
-            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            rows += _OLD_TOPICS.refusals(denied, error, "")
-            group = attrs.evolve(group, topics=left)
-        groups.append(group)
-    edits = [*outcome.edits]
-    if refused:
+            refused.setdefault(group.group_id, []).extend(judged.edits)
+            left = () if judged.message is None else judged.message.topics
+            groups.append(attrs.evolve(group, topics=list(left)))
+        else:
+            groups.append(group)
 
-        def add(answer: Any) -> None:  # noqa: ANN401  an OffsetFetchResponse
-            for one in answer.groups:
-                if one.error_code == ErrorCode.NONE:
-                    one.topics = [*one.topics, *refused.pop(one.group_id, ())]
+    def add(answer: Any) -> None:  # noqa: ANN401  an OffsetFetchResponse
+        for one in answer.groups:
+            if one.error_code == ErrorCode.NONE:
+                for edit in refused.pop(one.group_id, ()):
+                    edit(one)
 
-        edits.append(add)
+    edits = outcome.edits
+    whole = frozenset(one.group_id for one in groups if one.topics is None)
     if whole:
-        edits += _hiding(sees, lambda answer: [g for g in answer.groups if g.group_id in whole])
-    return Outcome(attrs.evolve(outcome.message, groups=groups), edits=tuple(edits))
+        edits += _hiding(sees, whole)
+    if refused:
+        edits += (add,)
+    return Outcome(attrs.evolve(outcome.message, groups=groups), edits=edits)
 
 
 _OLD_TOPICS: Final[Named] = named(ApiKey.OFFSET_FETCH, "topics")
 
 
-def _hiding(
-    sees: Callable[[str], bool], groups_of: Callable[[Any], list[Any]]
-) -> tuple[Callable[[Any], None], ...]:
+def _hiding(sees: Callable[[str], bool], whole: frozenset[str] | None) -> tuple[Edit, ...]:
+    """For the answer about all offsets of these groups; None: of the only one there is."""
     if sees is EVERYTHING:
         return ()
 
     def hide(answer: Any) -> None:  # noqa: ANN401  an OffsetFetchResponse
-        for one in groups_of(answer):
+        groups = (
+            (answer,) if whole is None else (one for one in answer.groups if one.group_id in whole)
+        )
+        for one in groups:
             one.topics = [topic for topic in one.topics if sees(topic.name)]
 
     return (hide,)
@@ -296,10 +297,8 @@ def _group_heartbeat(broker: Broker, request: Request, access: Access) -> Outcom
     if message.subscribed_topic_regex:
         sees = access.sees(Operation.DESCRIBE, _TOPIC)
         hidden = [name for name in broker.registry.topics if not sees(name)]
-        try:
+        with suppress(ValueError):  # the coordinator refuses it
             topics += sorted(matching(message.subscribed_topic_regex, hidden))
-        except ValueError:
-            pass  # the coordinator refuses it
     for name in topics:
         if not access.may(Operation.DESCRIBE, _TOPIC, name):
             return Outcome(None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)

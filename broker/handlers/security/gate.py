@@ -13,11 +13,11 @@ what is forwarded to another node was allowed by the one that the client is conn
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
-from broker.handlers.security.edited_reply import EditedReply, Edit
+from broker.handlers.security.edited_reply import Edit, EditedReply
 from broker.ports import Reply
 from broker.requests.access import DENIED, TEXTS, Access
 from broker.requests.context import Broker
@@ -88,9 +88,7 @@ def _refuse_all(broker: Broker, request: Request, error: ErrorCode) -> None:
 # -- what the table says plainly -------------------------------------------------------------------
 
 
-def check_needs(
-    needs: Iterable[Need], broker: Broker, request: Request, access: Access
-) -> Outcome:
+def check_needs(needs: Iterable[Need], broker: Broker, request: Request, access: Access) -> Outcome:
     """Those of the whole request first, as in Kafka."""
     message: Any = request.message
     for need in needs:
@@ -137,9 +135,7 @@ def sort_out(outcome: Outcome, row: Named, judge: Callable[[Any], ErrorCode]) ->
     rows = [
         refusal
         for error, some in refused.items()
-        for refusal in row.refusals(
-            attrs.evolve(message, **{row.asked: some}), error, TEXTS[error]
-        )
+        for refusal in row.refusals(attrs.evolve(message, **{row.asked: some}), error, TEXTS[error])
     ]
 
     def add(answer: Any) -> None:  # noqa: ANN401  a Response

@@ -45,7 +45,9 @@ def applies(rule: Rule, who: str, host: str, kind: int, name: str) -> bool:
     )
 
 
-def model(some: list[Rule], who: str, host: str, operation: Operation, kind: int, name: str) -> bool:
+def model(
+    some: list[Rule], who: str, host: str, operation: Operation, kind: int, name: str
+) -> bool:
     """One rule after the other."""
     if who in SUPER:
         return True
@@ -56,9 +58,7 @@ def model(some: list[Rule], who: str, host: str, operation: Operation, kind: int
     ):
         return False
     enough = {operation, Operation.ALL, *IMPLIED_BY.get(operation, ())}
-    return any(
-        rule.permission == Permission.ALLOW and rule.operation in enough for rule in mine
-    )
+    return any(rule.permission == Permission.ALLOW and rule.operation in enough for rule in mine)
 
 
 @given(rules, people, hosts, operations, kinds, resources)
