@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 CACHED_MAX: Final = 20_000
 """Decisions kept, some 5 MB: of clients that name everything there is, the last ones win."""
 
-_Key = tuple[str, str, str, int, int, str]
+_Cache = dict[tuple[str, str, str, str], Decision]
+"""Of one operation on resources of one type: by principal, host and name. Enumerations are no part
+of the key, because to hash one takes longer than all the rest."""
+_KIND_BITS: Final = 3
+_CACHES: Final = max(Operation) + 1 << _KIND_BITS
+assert max(ResourceType) < 1 << _KIND_BITS
 
 
 class Authorizer:
@@ -33,9 +38,11 @@ class Authorizer:
         self.super_users = super_users
         self.audit = audit
         self._audits_grants = audit is not None and audit.grants
-        self._cache: dict[_Key, Decision] = {}
+        self._caches: list[_Cache] = []
+        self._cached = 0
         self._security = registry.security
         self._decisions = Decisions(self._security.rules, super_users)
+        self._forget()
         self.denied: Counter[str] = Counter()
 
     @property
@@ -48,7 +55,11 @@ class Authorizer:
     def _renew(self) -> None:
         self._security = self._registry.security
         self._decisions = Decisions(self._security.rules, self.super_users)
-        self._cache = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        self._caches = [{} for _ in range(_CACHES)]
+        self._cached = 0
 
     def decide(
         self,
@@ -61,13 +72,16 @@ class Authorizer:
         """The decision alone: nothing is counted or written down."""
         if self._registry.security is not self._security:
             self._renew()
-        key = (principal.kind, principal.name, host, operation, resource_type, name)
-        decision = self._cache.get(key)
+        key = (principal.kind, principal.name, host, name)
+        cache = self._caches[operation << _KIND_BITS | resource_type]
+        decision = cache.get(key)
         if decision is None:
             decision = self._decisions.decide(str(principal), host, operation, resource_type, name)
-            if len(self._cache) >= CACHED_MAX:
-                self._cache.clear()
-            self._cache[key] = decision
+            if self._cached >= CACHED_MAX:
+                self._forget()
+                cache = self._caches[operation << _KIND_BITS | resource_type]
+            self._cached += 1
+            cache[key] = decision
         return decision
 
     def may(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cli import main as cli
-from tests.cluster.test_access_rules import ME, settings
+from tests.cluster.security.test_access_rules import ME, settings
 from tests.runtime.test_node import Place, running, started
 
 pytestmark = pytest.mark.cluster
