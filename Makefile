@@ -4,7 +4,7 @@ SEEDS ?= 0:200
 RUN := .venv/bin/python
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test unit check sim sim-nodes model mutants bench bench-limits bench-handoff bench-placements bench-machines bench-long-kept bench-catchup bench-spark bench-spark-write plans reading faults compat side-by-side suites properties fuzz spark dashboards wheel changelog clean
+.PHONY: setup demo test unit check sim sim-nodes model mutants bench bench-limits bench-handoff bench-placements bench-machines bench-long-kept bench-catchup bench-spark bench-spark-write plans reading decisions faults compat side-by-side suites properties fuzz spark dashboards wheel changelog clean
 
 # The virtual environment: what the product needs, then what its developers need.
 # Each runs again only when pyproject.toml has changed.
@@ -84,6 +84,10 @@ plans: .venv/product.stamp
 # What it costs to read the records of a batch before it is stored, for each codec.
 reading: .venv/product.stamp
 	$(RUN) -m benchmarks.studies.record_reading $(ARGS)
+
+# What it costs to ask whether a client may do something, with few rules and with many.
+decisions: .venv/product.stamp
+	$(RUN) -m benchmarks.studies.access_decisions $(ARGS)
 
 # The four ways to hand a group over, 50 moves each, little load and much (30 minutes; ARGS="--moves 5"), and
 # what clients of several languages see of them (20 more; alone: ARGS=--only-clients; languages that are missing are

@@ -34,6 +34,7 @@ from runtime import live_settings, settings
 from runtime.admin.balancer import BalancerAdmin
 from runtime.admin.inspection import Admin
 from runtime.admin.nodes import NodeAdmin
+from runtime.authorization import authorizer
 from runtime.balancing.balancing_loop import BalancingLoop
 from runtime.balancing.draining import DRAIN_S, STEP_S, Draining
 from runtime.balancing.handovers import Handovers
@@ -104,12 +105,10 @@ from storage.witness import read_witness
 REMOVED: Final = "removed from the cluster: this node has stopped, its directory can be deleted"
 EXIT_CONFIG, EXIT_REFUSED, EXIT_IO = 2, 3, os.EX_IOERR
 YOUNG_OBJECTS_MAX: Final = 10_000
-"""The garbage collector's threshold of generation 0. A round under load makes and drops thousands
-of objects, none of them in a cycle; with Python's default of 700 the collector examined them in
-every round: 3.5 % of a busy node's time."""
+"""The garbage collector's threshold of generation 0. A round under load makes thousands of objects,
+none in a cycle; with Python's 700 the collector took 3.5 % of a busy node's time."""
 YOUNG_LOOKS_MAX: Final = 1
-"""The threshold of generation 1. A collection then examines 30,000 objects, while all threads wait:
-4 ms. With Python's default of 10, a request that names 50,000 things made it 25 ms."""
+"""The threshold of generation 1: 4 ms in which all threads wait; with Python's 10 it was 25 ms."""
 MIDDLE_LOOKS_MAX: Final = 80
 """The threshold of generation 2, so that full collections are as rare as by default."""
 COLLECTOR: Final = (YOUNG_OBJECTS_MAX, YOUNG_LOOKS_MAX, MIDDLE_LOOKS_MAX)
@@ -515,6 +514,7 @@ def build_broker(node: Node) -> Broker:
         new_topic_id=node.machine.new_id,
         log_dir=LogDir(str(node.config.node.data_dir)),
         on_bug=node.journal.bug,
+        authorizer=authorizer(node.config, node.registry, node.engine.now, node.journal),
     )
 
 

@@ -25,6 +25,8 @@ from broker.handlers.records import (
 from broker.handlers.records import (
     produce_fast_path as produce_usual,
 )
+from broker.handlers.security import acls, by_hand
+from broker.handlers.security.gate import gated
 from broker.handlers.topics import (
     alter_configs,
     config_resources,
@@ -73,6 +75,9 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.SYNC_GROUP: membership.handle_sync,
     ApiKey.DESCRIBE_GROUPS: group_admin.handle_describe,
     ApiKey.LIST_GROUPS: group_admin.handle_list,
+    ApiKey.DESCRIBE_ACLS: acls.handle_describe,
+    ApiKey.CREATE_ACLS: acls.handle_create,
+    ApiKey.DELETE_ACLS: acls.handle_delete,
     ApiKey.CREATE_TOPICS: topics.handle_create,
     ApiKey.DELETE_TOPICS: topics.handle_delete,
     ApiKey.DELETE_RECORDS: delete_records.handle,
@@ -128,6 +133,8 @@ class ApiTable:
         answer = api_versions.handler_for(keys)
         self._handlers = {int(key): handler for key, handler in handlers.items()}
         self._handlers[int(ApiKey.API_VERSIONS)] = answer
+        if broker.authorizer is not None:
+            self._handlers = gated(self._handlers, by_hand.CHECKS)
         self.requests: dict[int, int] = dict.fromkeys(keys, 0)
         self.refused = 0
 

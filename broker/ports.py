@@ -7,6 +7,8 @@ from broker.client_software import OTHER, ClientSoftware
 from broker.leaders_told import LeadersTold
 from broker.ordering_barriers import BARRIERS_MAX, OrderingBarriers
 from broker.proposals.intake import Outcome, Pending
+from broker.security.listeners import DEFAULT, ClientListener
+from broker.security.principal import ANONYMOUS, Principal
 from paxos.entry import Buffer
 from paxos.ids import GroupId, NodeId, Now, Slot
 from storage.cold.format import ColdSegment
@@ -24,6 +26,8 @@ class Connection:
         "barriers",
         "fast_paths",
         "leaders_told",
+        "listener",
+        "principal",
         "refusals",
         "software",
     )
@@ -31,6 +35,10 @@ class Connection:
     def __init__(self) -> None:
         self.software: ClientSoftware = OTHER
         """The client's library, as far as it has named it on this connection."""
+        self.listener: ClientListener = DEFAULT
+        """What it came by."""
+        self.principal: Principal = ANONYMOUS
+        """Who the client has proved to be; what it may do depends on it."""
         self.leaders_told: LeadersTold | None = None
         """None: it was told of none, or of none that had moved."""
         self.refusals = 0

@@ -55,6 +55,7 @@ from cli.diagnosis import bundle, doctor
 from cli.diagnosis import health as health_cli
 from cli.diagnosis import view as status_cli
 from cli.machine import commands as machine_cli
+from cli.security import acl
 from cluster import control, health, prometheus, rolling, state
 from cluster.launcher import Launcher, StartError, launch
 from cluster.machine.supervisor import MachineError
@@ -183,6 +184,7 @@ def _parser() -> argparse.ArgumentParser:
         ("context", context, "name clusters, here or elsewhere, for --context"),
         ("topic", topic_cli, "create, show, write and read topics"),
         ("group", group_cli, "show consumer groups, set their offsets, delete them"),
+        ("acl", acl, "say what clients may do: add, list, delete and check rules"),
         ("node", node_cli, "start a node, show nodes, add, remove or replace one"),
         ("machine", machine_cli, "run a machine's node processes, drain and upgrade machines"),
         ("cluster", cluster_version, "show and raise the version of what is in the logs"),

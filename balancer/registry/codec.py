@@ -83,6 +83,7 @@ from balancer.registry.records import (
     TOPIC_ID,
     Outcome,
 )
+from balancer.registry.rules import RULES_AT_ONCE, CreateRules, DeleteRules
 from balancer.registry.versions import (
     READS,
     HoldClusterVersion,
@@ -132,6 +133,8 @@ _KINDS: Final[Mapping[int, tuple[type[Any], Field[Any]]]] = {
     34: (RaiseClusterVersion, record(RaiseClusterVersion, U16)),
     35: (HoldClusterVersion, record(HoldClusterVersion, FLAG)),
     36: (NoteReads, record(NoteReads, I32, READS)),
+    39: (CreateRules, record(CreateRules, RULES_AT_ONCE)),
+    40: (DeleteRules, record(DeleteRules, RULES_AT_ONCE)),
 }
 _CREATE_3: Final = opening(CreateTopic, STRING, TOPIC_ID, I32, I32, CONFIGS)
 _GROW_4: Final = opening(CreatePartitions, STRING, I32)

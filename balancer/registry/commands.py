@@ -19,6 +19,7 @@ from balancer.registry.records import (
     StealToken,
     Topic,
 )
+from balancer.registry.rules import CreateRules, DeleteRules
 from balancer.registry.versions import HoldClusterVersion, NoteReads, RaiseClusterVersion
 from paxos.ids import GroupId, Incarnation, NodeId, Slot
 
@@ -317,6 +318,8 @@ Command: TypeAlias = (
     | RaiseClusterVersion
     | HoldClusterVersion
     | NoteReads
+    | CreateRules
+    | DeleteRules
     | Decided
 )
 
@@ -384,6 +387,8 @@ class Refusal(IntEnum):
     """The same thing has been decided on since the command was made."""
     CLUSTER_VERSION = 66
     """Not every node can read it, or the cluster version would fall."""
+    INVALID_RULES = 70
+    """No rule can say this, or there would be too many."""
 
 
 @attrs.frozen

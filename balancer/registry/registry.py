@@ -68,6 +68,7 @@ from balancer.registry.records import (
     WALL_NS_MAX,
     Cluster,
 )
+from balancer.registry.rules import CreateRules, DeleteRules, changed_rules
 from balancer.registry.versions import (
     HoldClusterVersion,
     LaterVersionError,
@@ -131,10 +132,8 @@ class Registry(Document):
                 return self._change_nodes(command)
             case SetReplicaSets() | NoteMembers():
                 return self._change_replicas(command)
-            case CreateTopic() | CreatePartitions() | DeleteTopic():
+            case CreateTopic() | CreatePartitions() | DeleteTopic() | ConfigureTopic():
                 return self._change_topics(command)
-            case ConfigureTopic():
-                return self._configure(command)
             case AllocateProducerIds():
                 return self._allocate(command)
             case SetPlacement() | MergePlacement() | AdoptPlan() | PinGroup():
@@ -143,6 +142,8 @@ class Registry(Document):
                 return self._change_policy(command)
             case RaiseClusterVersion() | HoldClusterVersion() | NoteReads():
                 return self._change_version(command)
+            case CreateRules() | DeleteRules():
+                return self._change_rules(command)
             case AcquireStealToken() | ReleaseStealToken() | PauseBalancer() | CancelSteal():
                 return self._steer(command)
 
@@ -239,6 +240,16 @@ class Registry(Document):
         self.cluster_version = after
         return self._done("nodes")
 
+    def _change_rules(self, command: CreateRules | DeleteRules) -> Result:
+        before = self.security.rules
+        after = changed_rules(before, command)
+        if isinstance(after, str):
+            return Refused(Refusal.INVALID_RULES, after)
+        if after != before:
+            self.security = attrs.evolve(self.security, rules=after)
+            self._changed()
+        return self._done()
+
     def _in_use(self, node: NodeId) -> Refused | None:
         use = self._replicas.use_of(node, self.groups, self.cluster)
         if not use and node in self.placement.values():
@@ -278,7 +289,11 @@ class Registry(Document):
 
     # ---- topics and producer ids -----------------------------------------------------------------
 
-    def _change_topics(self, command: CreateTopic | CreatePartitions | DeleteTopic) -> Result:
+    def _change_topics(
+        self, command: CreateTopic | CreatePartitions | DeleteTopic | ConfigureTopic
+    ) -> Result:
+        if isinstance(command, ConfigureTopic):
+            return self._configure(command)
         if self.cluster is None:
             return Refused(Refusal.NOT_FOUNDED, "the cluster is not founded yet")
         before = self._catalogue.topics.get(command.name) if command.name is not None else None

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 import trio
 
 from evenkeel import lookups
+from evenkeel.admin.acls import AccessAdmin
 from evenkeel.admin.descriptions import (
     ClusterDescription,
     PartitionDescription,
@@ -55,7 +56,7 @@ PREFERRED: Final = 0
 LOOK_EVERY_S: Final = 0.05
 
 
-class Admin(GroupAdmin, Scoped["Admin"]):
+class Admin(AccessAdmin, GroupAdmin, Scoped["Admin"]):
     """Changes a cluster and describes it; any number of tasks may use it at once."""
 
     def __init__(

@@ -39,6 +39,7 @@ from runtime.config.sections import (
     PaxosSection,
     StorageSection,
 )
+from runtime.config.security import SecuritySection
 
 __all__ = [
     "SECTIONS",
@@ -94,6 +95,7 @@ class Config:
     broker: BrokerSection = attrs.Factory(BrokerSection)
     limits: LimitsSection = attrs.Factory(LimitsSection)
     log: LogSection = attrs.Factory(LogSection)
+    security: SecuritySection = attrs.Factory(SecuritySection)
 
     def __attrs_post_init__(self) -> None:
         if self.node.id not in self.peers:

@@ -29,6 +29,7 @@ from runtime.config.fields import (
     parse_text,
     refuse,
 )
+from runtime.config.security import SecuritySection
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -474,4 +475,5 @@ SECTIONS: Final[Mapping[str, type[Any]]] = {
     "broker": BrokerSection,
     "limits": LimitsSection,
     "log": LogSection,
+    "security": SecuritySection,
 }

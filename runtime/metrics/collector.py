@@ -30,6 +30,7 @@ from paxos.ids import NOBODY
 from runtime.balancing.balancing_loop import BalancingLoop
 from runtime.clients.clients import Clients
 from runtime.engine.engine import Engine
+from runtime.metrics.authorization import authorization_metrics
 from runtime.metrics.consumers import consumer_metrics
 from runtime.metrics.node import NodeFacts
 from runtime.metrics.topics import topic_metrics
@@ -138,6 +139,7 @@ class NodeMetrics(Collector):
         yield from self._kafka()
         yield from latency_metrics(self._broker.traffic)
         yield from consumer_metrics(self._broker)
+        yield from authorization_metrics(self._broker)
         yield from topic_metrics(self._broker)
         yield from self._links()
 

@@ -60,6 +60,7 @@ from balancer.registry.packing import PackingError
 from balancer.registry.policy import PlanMove, PlanRecord, Policy, Weights
 from balancer.registry.records import Address, Outcome, PartitionPlace, StealToken, Topic
 from balancer.registry.registry import Registry
+from balancer.registry.rules import CreateRules, DeleteRules, Rule
 from balancer.registry.versions import (
     HoldClusterVersion,
     LaterVersionError,
@@ -103,6 +104,9 @@ plans = st.builds(
     PlanRecord, i64, i32, text, st.sampled_from(Evenness), text, moves, u16, u16, text
 )
 nodes = st.lists(i32, max_size=5).map(tuple)
+rules = st.lists(
+    st.builds(Rule, *[st.integers(0, 255), text] * 2, text, *[st.integers(0, 255)] * 2), max_size=4
+).map(tuple)
 published = st.builds(Weights, text, i64, st.dictionaries(u32, i32, max_size=6))
 
 COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
@@ -157,6 +161,8 @@ COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
     NoteReads: st.builds(
         NoteReads, i32, st.builds(Reads, st.integers(0, 65_535), st.integers(0, 65_535), text)
     ),
+    CreateRules: st.builds(CreateRules, rules),
+    DeleteRules: st.builds(DeleteRules, rules),
 }
 RESULTS: dict[type[Any], st.SearchStrategy[Any]] = {
     Refused: st.builds(Refused, refusals, text),
@@ -231,6 +237,11 @@ GOLDEN: list[tuple[Command, str]] = [
     (RaiseClusterVersion(2), "0122 0002"),
     (HoldClusterVersion(True), "0123 01"),
     (NoteReads(NodeId(3), Reads(1, 2, "0.3.0")), "0124 00000003 0001 0002 0005302e332e30"),
+    (
+        CreateRules((Rule(2, "t", 3, "User:a", "*", 3, 3),)),
+        "0127 00000001 02 000174 03 0006557365723a61 00012a 03 03",
+    ),
+    (DeleteRules(()), "0128 00000000"),
     (Decided(Slot(5), DeleteTopic(name="t")), "011b 0000000000000005 0105 01000174 00"),
 ]
 

@@ -15,6 +15,7 @@ from balancer.registry.commands import (
     Refused,
 )
 from balancer.registry.image import IMAGE_VERSION
+from balancer.registry.rules import CreateRules, DeleteRules
 from balancer.registry.versions import HoldClusterVersion, NoteReads, RaiseClusterVersion, Reads
 from broker.formats import RAISES, ROWS, FormatGate, Place
 from broker.proposals.commands import CommandKind, opaque
@@ -35,7 +36,7 @@ EXISTING: dict[Place, set[int]] = {
     Place.ENTRY: set(CommandKind),
     Place.REGISTRY: set(registry_codec.KINDS),
     Place.COORDINATOR: set(CoordinatorKind),
-    Place.REGISTRY_IMAGE: {IMAGE_VERSION, IMAGE_VERSION - 1},
+    Place.REGISTRY_IMAGE: {IMAGE_VERSION, IMAGE_VERSION - 1, IMAGE_VERSION - 2},
     Place.COORDINATOR_IMAGE: {coordinator_image.VERSION},
     Place.CHUNK: {kind << 8 | one for kind, one in checkpoint_chunks.VERSIONS.items()},
     Place.LOG_RECORD: {
@@ -89,6 +90,7 @@ OF_VERSION_2: list[Any] = [
     HoldClusterVersion(True),
     NoteReads(NODE, Reads(1, 2, "0.3.0")),
 ]
+OF_VERSION_3: list[Any] = [CreateRules(()), DeleteRules(())]
 OF_VERSION_1: list[Any] = [CreatePartitions("t", 6), PinGroup(GROUP, NODE), DrainNode(NODE, True)]
 
 
@@ -98,15 +100,20 @@ def told(gate: FormatGate, command: Any) -> Any:
     return None if refusal is None else registry_codec.decode_result(refusal)
 
 
-@pytest.mark.parametrize("command", OF_VERSION_2, ids=lambda one: type(one).__name__)
-def test_what_an_older_node_cannot_read_is_refused_in_words(command: Any) -> None:
-    gate = FormatGate(lambda: 1, lambda: "node 2 runs 0.2.0")
+@pytest.mark.parametrize(
+    ("command", "since"),
+    [*((one, 2) for one in OF_VERSION_2), *((one, 3) for one in OF_VERSION_3)],
+    ids=lambda one: type(one).__name__,
+)
+def test_what_an_older_node_cannot_read_is_refused_in_words(command: Any, since: int) -> None:
+    gate = FormatGate(lambda: since - 1, lambda: "node 2 runs 0.2.0")
     for asked in (command, Decided(Slot(5), command)):
         result = told(gate, asked)
         assert isinstance(result, Refused)
         assert result.reason is Refusal.CLUSTER_VERSION
-        assert "needs cluster version 2, and the cluster is at 1: node 2 runs" in result.detail
-    assert told(FormatGate(lambda: 2), command) is None
+        told_so = f"needs cluster version {since}, and the cluster is at {since - 1}: node 2 runs"
+        assert told_so in result.detail
+    assert told(FormatGate(lambda: since), command) is None
 
 
 @pytest.mark.parametrize("command", OF_VERSION_1, ids=lambda one: type(one).__name__)

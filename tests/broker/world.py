@@ -230,9 +230,12 @@ class World:
         api = next(api for api in APIS.values() if api.request is type(message))
         asked = Asked(int(api.key), version)
         asked.reply.hung_up = hung_up
-        asked.reply.connection = self._connections.setdefault((node, client), _well_informed())
+        asked.reply.connection = self.connection(node, client)
         self[node].api.handle_frame(memoryview(frame), True, CLIENT_HOST, asked.reply)
         return asked
+
+    def connection(self, node: int, client: str) -> Connection:
+        return self._connections.setdefault((node, client), _well_informed())
 
     def ask(self, node: int, message: Request, version: int, *, client: str = "test") -> Any:
         """Ask, let the log move on, and return the answer, which must be there by then."""

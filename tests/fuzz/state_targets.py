@@ -48,6 +48,7 @@ from balancer.registry.packing import PackingError
 from balancer.registry.policy import PlanMove, PlanRecord, Policy, Weights
 from balancer.registry.records import Outcome, PartitionPlace, PartitionUid, StealToken, Topic
 from balancer.registry.registry import Registry
+from balancer.registry.rules import CreateRules, DeleteRules, Rule
 from balancer.registry.versions import HoldClusterVersion, NoteReads, RaiseClusterVersion, Reads
 from broker.state_machine.checkpoint_chunks import PORTABLE, ImageError, decode_chunk, encode_chunk
 from coordinator.model import (
@@ -195,6 +196,9 @@ class Subscriptions(Target):
 # -- the registry ---------------------------------------------------------------------------------
 
 
+RULE: Final = Rule(2, "a", 3, "User:a", "*", 3, 3)
+
+
 def registry_commands() -> list[Command]:
     return [
         FoundCluster("test", 4),
@@ -221,6 +225,8 @@ def registry_commands() -> list[Command]:
         NoteReads(NodeId(1), Reads(1, 2, "0.3.0")),
         RaiseClusterVersion(2),
         HoldClusterVersion(True),
+        CreateRules((RULE, RULE._replace(operation=4))),
+        DeleteRules((RULE,)),
     ]
 
 
@@ -258,6 +264,7 @@ def _busy() -> Registry:
     placed = registry.versions.placement
     adopt = AdoptPlan(placed, registry.placement, True, plan_record())
     run(registry, *registry_commands()[14:17], adopt, registry_commands()[18])
+    run(registry, CreateRules((RULE, RULE._replace(operation=4))))
     return registry
 
 

@@ -133,9 +133,11 @@ def _list_transactions(broker: Broker, request: Request) -> None:
     request.reply.complete(encode_response(request.header, response))
 
 
-_NO_AUTHORIZER: Final = _refusing(
-    ErrorCode.SECURITY_DISABLED, "No Authorizer is configured: there are no ACLs here"
+NO_AUTHORIZER: Final = _refusing(
+    ErrorCode.SECURITY_DISABLED,
+    "No Authorizer is configured: there are no ACLs here (security.authorizer)",
 )
+"""For `broker.handlers.security.acls`."""
 _NO_TRANSACTIONS: Final = _refusing(
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "there are no transactions here"
 )
@@ -153,9 +155,6 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: _NO_TRANSACTIONS,
     ApiKey.END_TXN: _NO_TRANSACTIONS,
     ApiKey.TXN_OFFSET_COMMIT: _NO_TRANSACTIONS,
-    ApiKey.DESCRIBE_ACLS: _NO_AUTHORIZER,
-    ApiKey.CREATE_ACLS: _NO_AUTHORIZER,
-    ApiKey.DELETE_ACLS: _NO_AUTHORIZER,
     ApiKey.ALTER_REPLICA_LOG_DIRS: _refusing(
         ErrorCode.LOG_DIR_NOT_FOUND, "a node has one directory, and everything is in it"
     ),

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from broker.handlers.cluster.authorized_operations import CLUSTER_OPERATIONS, if_asked
 from broker.handlers.cluster.metadata import controller
+from broker.requests.access import cluster_operations
 from broker.requests.context import Broker
 from broker.requests.request import Request
 from wire.apis import encode_response
@@ -21,10 +21,12 @@ ENDPOINT_CONTROLLERS: Final = 2
 def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, DescribeClusterRequest)
-    request.reply.complete(encode_response(request.header, _response(broker, message)))
+    request.reply.complete(encode_response(request.header, _response(broker, request, message)))
 
 
-def _response(broker: Broker, message: DescribeClusterRequest) -> DescribeClusterResponse:
+def _response(
+    broker: Broker, request: Request, message: DescribeClusterRequest
+) -> DescribeClusterResponse:
     if message.endpoint_type != ENDPOINT_BROKERS:
         known = message.endpoint_type == ENDPOINT_CONTROLLERS
         return DescribeClusterResponse(
@@ -49,7 +51,7 @@ def _response(broker: Broker, message: DescribeClusterRequest) -> DescribeCluste
             )
             for node in broker.registry.nodes.values()
         ],
-        cluster_authorized_operations=if_asked(
-            CLUSTER_OPERATIONS, asked=message.include_cluster_authorized_operations
+        cluster_authorized_operations=cluster_operations(
+            broker, request, asked=message.include_cluster_authorized_operations
         ),
     )

@@ -6,31 +6,38 @@ requested topic may merely be unknown to this node (broker.handlers.topics.known
 are the present and future members of the partition's Paxos group, its ideal master first, because
 Kafka calls the first one preferred. Reachable members are in sync, because which of them voted last
 does not matter to Kafka; the others are offline.
+
+Topics that the client may not describe are left out of the answer about all topics. By name they
+get an error at once, whether or not they exist; by id they are as unknown as any other.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
 from balancer.registry.catalogue import INTERNAL_TOPICS, RESERVED_PREFIX, name_problem
 from balancer.registry.commands import CreateTopic, Decided, TopicCreated
 from balancer.registry.records import Topic
-from broker.handlers.cluster.authorized_operations import (
-    CLUSTER_OPERATIONS,
-    TOPIC_OPERATIONS,
-    if_asked,
-)
 from broker.handlers.cluster.partition_views import View, view_of
 from broker.handlers.topics.known_names import knows_a_part, may_deny
 from broker.handlers.topics.registry_changes import once_everywhere
 from broker.handlers.topics.settings import replicas_of
 from broker.leaders_told import LeadersTold
 from broker.registry_calls import Answer, change_registry
+from broker.requests.access import (
+    Access,
+    access_of,
+    cluster_operations,
+    operations,
+    visible_topics,
+)
 from broker.requests.context import Broker
 from broker.requests.guard import guarded
 from broker.requests.refusals import known_brokers
 from broker.requests.request import Request
+from broker.security.authorizer import EVERYTHING
 from paxos.ids import MS, REGISTRY_GROUP, GroupId
+from wire.acls import Operation, ResourceType
 from wire.apis import encode_response
 from wire.codec.schema import UUID_ZERO
 from wire.error_codes import ErrorCode
@@ -56,13 +63,14 @@ def handle(broker: Broker, request: Request) -> None:
     now = broker.groups.now()
     deadline = now.boot_ns + broker.config.no_coordinator_wait_ms * MS
     creating: set[str] = set()
-    if (
-        wanted is not None
-        and broker.config.auto_create_topics
-        and message.allow_auto_topic_creation
-    ):
+    creates = broker.config.auto_create_topics and message.allow_auto_topic_creation
+    denied: list[MetadataResponseTopic] = []
+    access = access_of(broker, request)
+    if access is not None and wanted is not None:
+        wanted, denied = _sorted_out(broker, access, wanted, creates=creates)
+    if wanted is not None and creates:
         _create_missing(broker, wanted, creating, deadline)
-    act = guarded(broker, request, partial(_answer, broker, request, message, wanted))
+    act = guarded(broker, request, partial(_answer, broker, request, message, wanted, denied))
     broker.delayed_operations.until(partial(_settled, broker, wanted, creating), deadline, act)
 
 
@@ -71,6 +79,31 @@ def _wanted(message: MetadataRequest, version: int) -> list[MetadataRequestTopic
     if message.topics is None or (version == 0 and not message.topics):
         return None
     return list({(one.topic_id, one.name): one for one in message.topics}.values())
+
+
+def _sorted_out(
+    broker: Broker, access: Access, wanted: list[MetadataRequestTopic], *, creates: bool
+) -> tuple[list[MetadataRequestTopic], list[MetadataResponseTopic]]:
+    """What the client may ask for by name, and the answers about the rest: it may not describe
+    that, or would have it created and may not create it. Ids are judged by the answer."""
+    allowed, denied = [], []
+    for one in wanted:
+        name = one.name or ""
+        may = one.topic_id != UUID_ZERO or (
+            access.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+            and (not creates or name in broker.registry.topics or _may_create(access, name))
+        )
+        if may:
+            allowed.append(one)
+        else:
+            denied.append(MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
+    return allowed, denied
+
+
+def _may_create(access: Access, name: str) -> bool:
+    return access.quietly(Operation.CREATE, ResourceType.CLUSTER) or access.may(
+        Operation.CREATE, ResourceType.TOPIC, name
+    )
 
 
 def _find(broker: Broker, one: MetadataRequestTopic) -> Topic | None:
@@ -181,6 +214,7 @@ def _answer(
     request: Request,
     message: MetadataRequest,
     wanted: list[MetadataRequestTopic] | None,
+    denied: list[MetadataResponseTopic],
 ) -> None:
     if _redirected(broker, request):
         return
@@ -188,23 +222,28 @@ def _answer(
     if _denies_wrongly(broker, wanted) and (wanted is not None or knows_a_part(broker)):
         request.reply.close("a topic is not known here: this node is still catching up")
         return
+    sees = visible_topics(broker, request)
     if wanted is not None:
-        topics = [_asked_topic(broker, one, header.api_version) for one in wanted]
-        response = _response(broker, message, topics)
+        topics = [_asked_topic(broker, one, header.api_version, sees) for one in wanted]
+        response = _response(broker, request, message, [*topics, *denied])
         request.reply.complete(encode_response(header, response))
         _note_moves_told(broker, request, [_find(broker, one) for one in wanted])
         return
-    state = _state(broker)
     flags = (
         message.include_cluster_authorized_operations,
         message.include_topic_authorized_operations,
     )
-    variant = (header.api_version, *flags)
-    frame = broker.metadata_cache.get(state, variant, header.correlation_id)
+    personal = sees is not EVERYTHING or (broker.authorizer is not None and any(flags))
+    state, variant = _state(broker), (header.api_version, *flags)
+    frame = None
+    if not personal:  # what others were told must not be told to this client
+        frame = broker.metadata_cache.get(state, variant, header.correlation_id)
     if frame is None:
-        topics = [_topic(broker, topic) for topic in broker.registry.topics.values()]
-        frame = encode_response(header, _response(broker, message, topics))
-        broker.metadata_cache.put(state, variant, frame)
+        shown = filter(lambda topic: sees(topic.name), broker.registry.topics.values())
+        topics = [_topic(broker, topic) for topic in shown]
+        frame = encode_response(header, _response(broker, request, message, topics))
+        if not personal:
+            broker.metadata_cache.put(state, variant, frame)
     request.reply.complete(frame)
     if _settled(broker, None, set()):
         _leaders_told(request).told(None, broker.groups.now().boot_ns)
@@ -240,19 +279,24 @@ def _state(broker: Broker) -> tuple[object, ...]:
 
 
 def _response(
-    broker: Broker, message: MetadataRequest, topics: list[MetadataResponseTopic]
+    broker: Broker,
+    request: Request,
+    message: MetadataRequest,
+    topics: list[MetadataResponseTopic],
 ) -> MetadataResponse:
     if message.include_topic_authorized_operations:
         for topic in topics:
             if topic.error_code == ErrorCode.NONE:
-                topic.topic_authorized_operations = TOPIC_OPERATIONS
+                topic.topic_authorized_operations = operations(
+                    broker, request, ResourceType.TOPIC, topic.name or ""
+                )
     return MetadataResponse(
         brokers=known_brokers(broker),
         cluster_id=broker.config.cluster_id,
         controller_id=controller(broker),
         topics=topics,
-        cluster_authorized_operations=if_asked(
-            CLUSTER_OPERATIONS, asked=message.include_cluster_authorized_operations
+        cluster_authorized_operations=cluster_operations(
+            broker, request, asked=message.include_cluster_authorized_operations
         ),
     )
 
@@ -269,9 +313,11 @@ def controller(broker: Broker) -> int:
     return broker.me if broker.me in nodes or not nodes else min(nodes)
 
 
-def _asked_topic(broker: Broker, one: MetadataRequestTopic, version: int) -> MetadataResponseTopic:
+def _asked_topic(
+    broker: Broker, one: MetadataRequestTopic, version: int, sees: Callable[[str], bool]
+) -> MetadataResponseTopic:
     topic = _find(broker, one)
-    if topic is not None:
+    if topic is not None and (one.topic_id == UUID_ZERO or sees(topic.name)):
         return _topic(broker, topic)
     if one.topic_id != UUID_ZERO:
         name = None if version >= NULL_NAME_FROM else ""

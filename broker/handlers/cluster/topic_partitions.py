@@ -15,7 +15,6 @@ from typing import Final
 
 from balancer.registry.catalogue import INTERNAL_TOPICS, name_problem
 from balancer.registry.records import Topic
-from broker.handlers.cluster.authorized_operations import TOPIC_OPERATIONS
 from broker.handlers.cluster.partition_views import View, view_of
 from broker.handlers.topics.known_names import (
     before_denying,
@@ -23,12 +22,14 @@ from broker.handlers.topics.known_names import (
     knows_a_part,
     may_deny,
 )
+from broker.requests.access import operations, visible_topics
 from broker.requests.context import Broker
 from broker.requests.guard import guarded
 from broker.requests.refusals import BACKGROUND_FROM, answer_aside, refuse, refuse_more_than
 from broker.requests.request import Request
 from broker.requests.steps import STEP
 from paxos.ids import GroupId
+from wire.acls import ResourceType
 from wire.error_codes import ErrorCode
 from wire.messages.metadata import (
     DescribedPartition,
@@ -78,7 +79,9 @@ def _find_names(broker: Broker, request: Request, message: DescribeTopicPartitio
         return
     start = "" if message.cursor is None else message.cursor.topic_name
     limit = max(1, min(PAGE_MAX, message.response_partition_limit))
-    named: Sequence[PartitionsOfTopic | str] = message.topics or list(broker.registry.topics)
+    named: Sequence[PartitionsOfTopic | str] = message.topics or [
+        *filter(visible_topics(broker, request), broker.registry.topics)
+    ]
     find = partial(_first, named, start, limit)
     page = guarded(broker, request, partial(_page, broker, request, message, limit))
     if len(named) < BACKGROUND_FROM:
@@ -109,12 +112,13 @@ def _page(
         count = sum(1 + len(topic.partitions) for topic in response.topics)
         answer_aside(broker, request, count, lambda: response)
 
-    work = _look(broker, message, limit, names, response)
+    work = _look(broker, request, message, limit, names, response)
     broker.portions.in_steps(broker, request.reply, work, answer)
 
 
 def _look(
     broker: Broker,
+    request: Request,
     message: DescribeTopicPartitionsRequest,
     limit: int,
     names: Sequence[str],
@@ -130,12 +134,12 @@ def _look(
         topic = broker.registry.topic(name)
         if topic is None:
             if message.topics:  # else it has been deleted meanwhile
-                response.topics.append(_unknown(name))
+                response.topics.append(_unknown(name, _operations(broker, request, name)))
                 left -= 1
             continue
         cursor = message.cursor
         first = cursor.partition_index if cursor and cursor.topic_name == name else 0
-        described = _described(topic)
+        described = _described(topic, _operations(broker, request, name))
         response.topics.append(described)
         for index in range(first, len(topic.partitions)):
             if left <= 0:
@@ -150,20 +154,24 @@ def _look(
         left -= first >= len(topic.partitions)
 
 
-def _described(topic: Topic) -> DescribedTopic:
+def _operations(broker: Broker, request: Request, name: str) -> int:
+    return operations(broker, request, ResourceType.TOPIC, name)
+
+
+def _described(topic: Topic, authorized: int) -> DescribedTopic:
     return DescribedTopic(
         ErrorCode.NONE,
         topic.name,
         topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=authorized,
     )
 
 
-def _unknown(name: str) -> DescribedTopic:
+def _unknown(name: str, authorized: int) -> DescribedTopic:
     wrong = name_problem(name) is not None
     error = ErrorCode.INVALID_TOPIC_EXCEPTION if wrong else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return DescribedTopic(error, name, topic_authorized_operations=TOPIC_OPERATIONS)
+    return DescribedTopic(error, name, topic_authorized_operations=authorized)
 
 
 def _partition(

@@ -7,13 +7,14 @@ from functools import partial
 from typing import Final
 
 from broker.groups.consumer_groups import paxos_group_of
-from broker.handlers.cluster.authorized_operations import GROUP_OPERATIONS, if_asked
+from broker.requests.access import operations
 from broker.requests.context import Broker
 from broker.requests.guard import gather, guarded
 from broker.requests.refusals import refuse_more_than
 from broker.requests.request import Request
 from coordinator import model
 from coordinator.model import ConsumerGroupId, MemberId
+from wire.acls import ResourceType
 from wire.apis import encode_response
 from wire.messages.assigned_groups import (
     ConsumerGroupDescribeRequest,
@@ -118,7 +119,9 @@ def _described(
                 assignment_epoch=answer.epoch,
                 assignor_name=answer.assignor,
                 members=[_member(names, one) for one in answer.members],
-                authorized_operations=if_asked(GROUP_OPERATIONS, asked=asked_operations),
+                authorized_operations=operations(
+                    broker, request, ResourceType.GROUP, answer.group, asked=asked_operations
+                ),
             )
         )
     response = ConsumerGroupDescribeResponse(groups=groups)

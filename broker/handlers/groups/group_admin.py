@@ -5,7 +5,7 @@ from functools import partial
 from typing import Final
 
 from broker.groups.consumer_groups import paxos_group_of
-from broker.handlers.cluster.authorized_operations import GROUP_OPERATIONS, if_asked
+from broker.requests.access import operations
 from broker.requests.context import Broker
 from broker.requests.guard import gather, guarded
 from broker.requests.refusals import answer_aside
@@ -15,6 +15,7 @@ from coordinator import model
 from coordinator.model import ConsumerGroupId
 from coordinator.states import RECONCILING, STATE_NAMES, GroupState
 from paxos.ids import GroupId
+from wire.acls import ResourceType
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.group_admin import (
@@ -39,7 +40,7 @@ _STATES: Final = {name.lower(): name for name in (*STATE_NAMES.values(), RECONCI
 def handle_describe(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, DescribeGroupsRequest)
-    act = guarded(broker, request, partial(_described, request, message))
+    act = guarded(broker, request, partial(_described, broker, request, message))
     put = gather(len(message.groups), act)
     for index, name in enumerate(message.groups):
         asked = model.DescribeGroup(group=ConsumerGroupId(name))
@@ -48,7 +49,10 @@ def handle_describe(broker: Broker, request: Request) -> None:
 
 
 def _described(
-    request: Request, message: DescribeGroupsRequest, answers: Sequence[model.Response]
+    broker: Broker,
+    request: Request,
+    message: DescribeGroupsRequest,
+    answers: Sequence[model.Response],
 ) -> None:
     asked_operations = message.include_authorized_operations
     dead = STATE_NAMES[GroupState.DEAD]
@@ -69,7 +73,9 @@ def _described(
                 protocol_type=answer.protocol_type,
                 protocol_data=answer.protocol_name,
                 members=[DescribedGroupMember(*one) for one in answer.members],
-                authorized_operations=if_asked(GROUP_OPERATIONS, asked=asked_operations),
+                authorized_operations=operations(
+                    broker, request, ResourceType.GROUP, answer.group, asked=asked_operations
+                ),
             )
         )
     response = DescribeGroupsResponse(groups=groups)

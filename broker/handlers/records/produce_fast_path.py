@@ -23,6 +23,7 @@ from broker.proposals.intake import Done, Outcome, Pending
 from broker.requests.context import Broker
 from broker.requests.guard import report_bug
 from broker.requests.request import Request
+from wire.acls import Operation, ResourceType
 from wire.apis import APIS, ApiKey, encode_response
 from wire.codec.primitives import FAILURES, read_uvarint
 from wire.error_codes import ErrorCode
@@ -189,6 +190,11 @@ def _take(
     topic = broker.registry.topic(usual.name)
     if found is None or topic is None or topic.configs:
         return False
+    authorizer = broker.authorizer
+    if authorizer is not None and not authorizer.may_quickly(
+        reply.connection.principal, client_host, Operation.WRITE, ResourceType.TOPIC, usual.name
+    ):
+        return False  # the gate says no, and why
     index, first, stop = found
     size = stop - first
     if not 0 <= index < len(topic.partitions) or size > broker.config.batch_bytes_max:
