@@ -46,6 +46,7 @@ from balancer.registry.commands import (
     TopicCreated,
     TopicDeleted,
 )
+from balancer.registry.listeners import SetListeners
 from balancer.registry.packing import (
     FLAG,
     I32,
@@ -83,6 +84,7 @@ from balancer.registry.records import (
     TOPIC_ID,
     Outcome,
 )
+from balancer.registry.security import LISTENERS
 from balancer.registry.versions import (
     READS,
     HoldClusterVersion,
@@ -132,6 +134,7 @@ _KINDS: Final[Mapping[int, tuple[type[Any], Field[Any]]]] = {
     34: (RaiseClusterVersion, record(RaiseClusterVersion, U16)),
     35: (HoldClusterVersion, record(HoldClusterVersion, FLAG)),
     36: (NoteReads, record(NoteReads, I32, READS)),
+    37: (SetListeners, record(SetListeners, I32, LISTENERS)),
 }
 _CREATE_3: Final = opening(CreateTopic, STRING, TOPIC_ID, I32, I32, CONFIGS)
 _GROW_4: Final = opening(CreatePartitions, STRING, I32)

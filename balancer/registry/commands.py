@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from balancer.registry.listeners import SetListeners
 from balancer.registry.policy import PlanRecord, Policy, Weights
 from balancer.registry.records import (
     Address,
@@ -317,6 +318,7 @@ Command: TypeAlias = (
     | RaiseClusterVersion
     | HoldClusterVersion
     | NoteReads
+    | SetListeners
     | Decided
 )
 

@@ -11,6 +11,7 @@ from typing import NamedTuple, Self
 from balancer.registry.catalogue import Catalogue
 from balancer.registry.fences import Fences
 from balancer.registry.image import Image, decode_image, encode_image
+from balancer.registry.listeners import address_of
 from balancer.registry.nodes import NodeRecords
 from balancer.registry.policy import PlanRecord, Policy, Weights
 from balancer.registry.records import (
@@ -26,6 +27,7 @@ from balancer.registry.records import (
     Topic,
 )
 from balancer.registry.replica_sets import ReplicaSets
+from balancer.registry.security import Security
 from balancer.registry.steal_tokens import StealTokens
 from balancer.registry.versions import ClusterVersion
 from paxos.ids import SLOT_ZERO, GroupId, NodeId, Slot
@@ -66,6 +68,7 @@ class Document:
         self.plans: tuple[PlanRecord, ...] = ()
         """The latest adopted plans, oldest first."""
         self.cluster_version = ClusterVersion()
+        self.security = Security()
         self._roster = NodeRecords()
         self._replicas = ReplicaSets()
         self._catalogue = Catalogue()
@@ -83,6 +86,12 @@ class Document:
     def nodes(self) -> Mapping[NodeId, Node]:
         """All nodes that have registered and are not removed, ascending."""
         return self._roster.nodes
+
+    def address(self, node: NodeId, listener: str) -> Address | None:
+        """Where clients that came by a listener of this name reach a node; None if it has no such
+        listener, or is not registered."""
+        known = self.nodes.get(node)
+        return None if known is None else address_of(self.security, known, listener)
 
     @property
     def admitted(self) -> Mapping[NodeId, Admitted]:
@@ -231,6 +240,7 @@ class Document:
             epoch_floor=catalogue.epoch_floor,
             orders=self.orders,
             cluster_version=self.cluster_version,
+            security=self.security,
         )
 
     @classmethod
@@ -270,6 +280,7 @@ class Document:
         self.policy, self.pins, self.orders = image.policy, image.pins, image.orders
         self.weights, self.plans = image.weights, image.plans
         self.cluster_version = image.cluster_version
+        self.security = image.security
         self._next_producer_id = image.next_producer_id
         self._fences = Fences(image.fenced_since, dict(image.decided))
         self._steal_tokens = StealTokens(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from balancer.registry import listeners
 from balancer.registry.codec import decode_command, encode_result
 from balancer.registry.commands import (
     AcquireStealToken,
@@ -51,6 +52,7 @@ from balancer.registry.commands import (
     TopicDeleted,
 )
 from balancer.registry.document import Document
+from balancer.registry.listeners import SetListeners
 from balancer.registry.packing import PackingError
 from balancer.registry.policy import (
     PLANS_MAX,
@@ -68,6 +70,7 @@ from balancer.registry.records import (
     WALL_NS_MAX,
     Cluster,
 )
+from balancer.registry.security import Security
 from balancer.registry.versions import (
     HoldClusterVersion,
     LaterVersionError,
@@ -121,7 +124,7 @@ class Registry(Document):
         self._fences.note(command, result, self.applied)
         return result
 
-    def _dispatch(self, command: Command) -> Result:
+    def _dispatch(self, command: Command) -> Result:  # noqa: C901  a table
         match command:
             case Decided():
                 return Refused(Refusal.MALFORMED, "a decision on a decision")
@@ -143,6 +146,8 @@ class Registry(Document):
                 return self._change_policy(command)
             case RaiseClusterVersion() | HoldClusterVersion() | NoteReads():
                 return self._change_version(command)
+            case SetListeners():
+                return self._set_listeners(command)
             case AcquireStealToken() | ReleaseStealToken() | PauseBalancer() | CancelSteal():
                 return self._steer(command)
 
@@ -239,6 +244,19 @@ class Registry(Document):
         self.cluster_version = after
         return self._done("nodes")
 
+    def _set_listeners(self, command: SetListeners) -> Result:
+        problem = listeners.problem(command, self.nodes)
+        if problem:
+            return Refused(Refusal.INVALID_NODE, problem)
+        return self._secure(listeners.after(self.security, command), "nodes")
+
+    def _secure(self, after: Security, part: str | None) -> Result:
+        """`part`: whose version goes up as well, if anything has changed."""
+        if after == self.security:
+            return self._done()
+        self.security = after
+        return self._done(part)
+
     def _in_use(self, node: NodeId) -> Refused | None:
         use = self._replicas.use_of(node, self.groups, self.cluster)
         if not use and node in self.placement.values():
@@ -248,6 +266,7 @@ class Registry(Document):
     def _forget(self, node: NodeId) -> None:
         """Delete what concerned a node that is gone; its id never means another one."""
         self.cluster_version = self.cluster_version.forgetting(node)
+        self.security = listeners.forgetting(self.security, node)
         pins = {group: pin for group, pin in self.pins.items() if pin != node}
         capacities = {one: part for one, part in self.policy.capacities.items() if one != node}
         if pins != self.pins:
