@@ -7,6 +7,8 @@ from broker.client_software import OTHER, ClientSoftware
 from broker.leaders_told import LeadersTold
 from broker.ordering_barriers import BARRIERS_MAX, OrderingBarriers
 from broker.proposals.intake import Outcome, Pending
+from broker.security.listeners import DEFAULT, ClientListener
+from broker.security.principal import ANONYMOUS, Principal
 from paxos.entry import Buffer
 from paxos.ids import GroupId, NodeId, Now, Slot
 from storage.cold.format import ColdSegment
@@ -24,11 +26,17 @@ class Connection:
         "barriers",
         "fast_paths",
         "leaders_told",
+        "listener",
+        "principal",
         "refusals",
         "software",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, listener: ClientListener = DEFAULT) -> None:
+        self.listener = listener
+        """The listener that it came by: its client is told the addresses of that one."""
+        self.principal: Principal = ANONYMOUS
+        """Who its client has proved to be."""
         self.software: ClientSoftware = OTHER
         """The client's library, as far as it has named it on this connection."""
         self.leaders_told: LeadersTold | None = None

@@ -5,6 +5,7 @@ from typing import Final
 from broker.handlers.cluster.authorized_operations import CLUSTER_OPERATIONS, if_asked
 from broker.handlers.cluster.metadata import controller
 from broker.requests.context import Broker
+from broker.requests.refusals import reached_by
 from broker.requests.request import Request
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
@@ -21,10 +22,14 @@ ENDPOINT_CONTROLLERS: Final = 2
 def handle(broker: Broker, request: Request) -> None:
     message = request.message
     assert isinstance(message, DescribeClusterRequest)
-    request.reply.complete(encode_response(request.header, _response(broker, message)))
+    listener = request.reply.connection.listener.name
+    response = _response(broker, message, listener)
+    request.reply.complete(encode_response(request.header, response))
 
 
-def _response(broker: Broker, message: DescribeClusterRequest) -> DescribeClusterResponse:
+def _response(
+    broker: Broker, message: DescribeClusterRequest, listener: str
+) -> DescribeClusterResponse:
     if message.endpoint_type != ENDPOINT_BROKERS:
         known = message.endpoint_type == ENDPOINT_CONTROLLERS
         return DescribeClusterResponse(
@@ -38,16 +43,15 @@ def _response(broker: Broker, message: DescribeClusterRequest) -> DescribeCluste
     return DescribeClusterResponse(
         endpoint_type=ENDPOINT_BROKERS,
         cluster_id=broker.config.cluster_id,
-        controller_id=controller(broker),
+        controller_id=controller(broker, listener),
         brokers=[
             DescribeClusterBroker(
                 node.node,
-                node.kafka.host,
-                node.kafka.port,
+                *address,
                 node.zone or None,
                 message.include_fenced_brokers and node.node not in alive,
             )
-            for node in broker.registry.nodes.values()
+            for node, address in reached_by(broker, listener)
         ],
         cluster_authorized_operations=if_asked(
             CLUSTER_OPERATIONS, asked=message.include_cluster_authorized_operations

@@ -43,6 +43,8 @@ from wire.messages.metadata import (
 )
 
 REBOOTSTRAP_FROM: Final = 13
+LISTENER_NOT_FOUND_FROM: Final = 6
+"""Before, a leader without the client's listener is LEADER_NOT_AVAILABLE, as in Kafka."""
 NULL_NAME_FROM: Final = 12
 """The first version in which the name of a topic that is unknown by its id is null."""
 
@@ -188,9 +190,10 @@ def _answer(
     if _denies_wrongly(broker, wanted) and (wanted is not None or knows_a_part(broker)):
         request.reply.close("a topic is not known here: this node is still catching up")
         return
+    listener = request.reply.connection.listener.name
     if wanted is not None:
-        topics = [_asked_topic(broker, one, header.api_version) for one in wanted]
-        response = _response(broker, message, topics)
+        topics = [_asked_topic(broker, one, header.api_version, listener) for one in wanted]
+        response = _response(broker, message, topics, listener)
         request.reply.complete(encode_response(header, response))
         _note_moves_told(broker, request, [_find(broker, one) for one in wanted])
         return
@@ -199,11 +202,14 @@ def _answer(
         message.include_cluster_authorized_operations,
         message.include_topic_authorized_operations,
     )
-    variant = (header.api_version, *flags)
+    variant = (header.api_version, *flags, listener)
     frame = broker.metadata_cache.get(state, variant, header.correlation_id)
     if frame is None:
-        topics = [_topic(broker, topic) for topic in broker.registry.topics.values()]
-        frame = encode_response(header, _response(broker, message, topics))
+        topics = [
+            _topic(broker, topic, header.api_version, listener)
+            for topic in broker.registry.topics.values()
+        ]
+        frame = encode_response(header, _response(broker, message, topics, listener))
         broker.metadata_cache.put(state, variant, frame)
     request.reply.complete(frame)
     if _settled(broker, None, set()):
@@ -240,16 +246,16 @@ def _state(broker: Broker) -> tuple[object, ...]:
 
 
 def _response(
-    broker: Broker, message: MetadataRequest, topics: list[MetadataResponseTopic]
+    broker: Broker, message: MetadataRequest, topics: list[MetadataResponseTopic], listener: str
 ) -> MetadataResponse:
     if message.include_topic_authorized_operations:
         for topic in topics:
             if topic.error_code == ErrorCode.NONE:
                 topic.topic_authorized_operations = TOPIC_OPERATIONS
     return MetadataResponse(
-        brokers=known_brokers(broker),
+        brokers=known_brokers(broker, listener),
         cluster_id=broker.config.cluster_id,
-        controller_id=controller(broker),
+        controller_id=controller(broker, listener),
         topics=topics,
         cluster_authorized_operations=if_asked(
             CLUSTER_OPERATIONS, asked=message.include_cluster_authorized_operations
@@ -257,22 +263,25 @@ def _response(
     )
 
 
-def controller(broker: Broker) -> int:
+def controller(broker: Broker, listener: str) -> int:
     """The master of the registry's Paxos group, or this node while there is none: every node
     accepts requests meant for the controller and waits for the election itself. An administration
     client that is told of no controller does not ask again: librdkafka's waited until its
-    timeout."""
-    nodes = broker.registry.nodes
+    timeout. So another node takes its place if the client cannot reach it by its listener."""
+    registry = broker.registry
+    nodes = [node for node in registry.nodes if registry.address(node, listener) is not None]
     node = broker.leaders.of(REGISTRY_GROUP).node
     if node is not None and node in nodes:
         return node
     return broker.me if broker.me in nodes or not nodes else min(nodes)
 
 
-def _asked_topic(broker: Broker, one: MetadataRequestTopic, version: int) -> MetadataResponseTopic:
+def _asked_topic(
+    broker: Broker, one: MetadataRequestTopic, version: int, listener: str
+) -> MetadataResponseTopic:
     topic = _find(broker, one)
     if topic is not None:
-        return _topic(broker, topic)
+        return _topic(broker, topic, version, listener)
     if one.topic_id != UUID_ZERO:
         name = None if version >= NULL_NAME_FROM else ""
         return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, name, one.topic_id)
@@ -285,14 +294,16 @@ def _asked_topic(broker: Broker, one: MetadataRequestTopic, version: int) -> Met
     return MetadataResponseTopic(error, name)
 
 
-def _topic(broker: Broker, topic: Topic) -> MetadataResponseTopic:
+def _topic(broker: Broker, topic: Topic, version: int, listener: str) -> MetadataResponseTopic:
     views: dict[GroupId, View] = {}
     partitions = []
     for index, place in enumerate(topic.partitions):
         view = views.get(place.group)
         if view is None:
-            view = views[place.group] = view_of(broker, place.group)
+            view = views[place.group] = view_of(broker, place.group, listener)
         error, leader, epoch, *nodes = view
+        if error == ErrorCode.LISTENER_NOT_FOUND and version < LISTENER_NOT_FOUND_FROM:
+            error = ErrorCode.LEADER_NOT_AVAILABLE
         epoch += topic.epoch_base(index)
         partitions.append(MetadataResponsePartition(error, index, leader, epoch, *nodes))
     return MetadataResponseTopic(

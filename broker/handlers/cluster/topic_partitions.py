@@ -109,7 +109,8 @@ def _page(
         count = sum(1 + len(topic.partitions) for topic in response.topics)
         answer_aside(broker, request, count, lambda: response)
 
-    work = _look(broker, message, limit, names, response)
+    listener = request.reply.connection.listener.name
+    work = _look(broker, message, limit, names, response, listener)
     broker.portions.in_steps(broker, request.reply, work, answer)
 
 
@@ -119,6 +120,7 @@ def _look(
     limit: int,
     names: Sequence[str],
     response: DescribeTopicPartitionsResponse,
+    listener: str,
 ) -> Iterator[None]:
     """Fill a page, and say where the next one begins."""
     left, looked_at = limit, 0
@@ -141,7 +143,7 @@ def _look(
             if left <= 0:
                 response.next_cursor = PartitionCursor(name, index)
                 return
-            described.partitions.append(_partition(broker, topic, index, views))
+            described.partitions.append(_partition(broker, topic, index, views, listener))
             left -= 1
             looked_at += 1
             if looked_at % STEP == 0:
@@ -167,13 +169,13 @@ def _unknown(name: str) -> DescribedTopic:
 
 
 def _partition(
-    broker: Broker, topic: Topic, index: int, views: dict[GroupId, View]
+    broker: Broker, topic: Topic, index: int, views: dict[GroupId, View], listener: str
 ) -> DescribedPartition:
     """As Kafka: a partition without a leader is no error here."""
     group = topic.partitions[index].group
     view = views.get(group)
     if view is None:
-        view = views[group] = view_of(broker, group)
+        view = views[group] = view_of(broker, group, listener)
     return DescribedPartition(
         ErrorCode.NONE,
         index,

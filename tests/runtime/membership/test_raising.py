@@ -202,12 +202,12 @@ async def test_by_hand_it_is_raised_at_once_if_every_node_reads_it(make: Make) -
     one = make(automatic=False)
     by_hand = admin(one)
     one.tell(2)
-    refused = said(await by_hand.change({"set": 2}))
+    refused = said(await by_hand.change({"set": NEWEST}))
     assert refused == (
-        "not every node can read cluster version 2: node 3 has not told its version: is it down?"
+        f"not every node can read cluster version {NEWEST}: node 3 has not told its version: is it down?"
     )
     one.tell(3)
-    assert (await by_hand.change({"set": 2})).status == 200
+    assert (await by_hand.change({"set": NEWEST})).status == 200
     assert one.registry.cluster_version.version == NEWEST
     assert "never falls" in said(await by_hand.change({"set": 1}))
     assert f"up to {NEWEST}" in said(await by_hand.change({"set": NEWEST + 1}))
@@ -217,8 +217,8 @@ async def test_it_is_shown_with_what_each_node_reads(make: Make) -> None:
     one = make()
     one.tell(2)
     view = json.loads((await admin(one).show(None)).body)
-    assert (view["version"], view["possible"], view["newest"]) == (1, 1, 2)
-    assert [row["newest"] for row in view["nodes"]] == [2, 2, None]
+    assert (view["version"], view["possible"], view["newest"]) == (1, 1, NEWEST)
+    assert [row["newest"] for row in view["nodes"]] == [NEWEST, NEWEST, None]
     assert view["waits_for"] == "node 3 has not told its version: is it down?"
 
 
