@@ -510,6 +510,58 @@ CLIENTS: Final[Sequence[Alert]] = (
     ),
 )
 
+SECURITY: Final[Sequence[Alert]] = (
+    Alert(
+        name="EvenkeelInsecureListener",
+        value="evenkeel_insecure_listeners",
+        when="> 0",
+        lasts="5m",
+        severity=WARNING,
+        summary=f"{NODE}: everyone who reaches {VALUE} of its listeners may do everything",
+        description="security.insecure_listeners allows it. Give clients a listener with TLS and "
+        "certificates (docs/security.md), and take the setting back.",
+    ),
+    Alert(
+        name="EvenkeelCertificateExpires",
+        value="evenkeel_tls_certificate_expires_timestamp_seconds - time()",
+        when="< 14 * 86400",
+        lasts="10m",
+        severity=WARNING,
+        summary=f"{NODE}: its certificate expires in {DURATION}",
+        description="Clients refuse it then. Put a new one in its place: the node reads it without "
+        "a restart.",
+    ),
+    Alert(
+        name="EvenkeelCertificateExpired",
+        value="evenkeel_tls_certificate_expires_timestamp_seconds - time()",
+        when="<= 0",
+        severity=CRITICAL,
+        summary=f"{NODE}: its certificate has expired",
+        description="Clients that connect refuse it. Put a new one in its place: the node reads it "
+        "without a restart.",
+    ),
+    Alert(
+        name="EvenkeelClientAuthoritiesExpire",
+        value="evenkeel_tls_client_authorities_expire_timestamp_seconds - time()",
+        when="< 30 * 86400",
+        lasts="10m",
+        severity=WARNING,
+        summary=f"{NODE}: the last authority of clients expires in {DURATION}",
+        description="No certificate of a client is accepted then. Append the next authority to "
+        "tls.client_authorities.",
+    ),
+    Alert(
+        name="EvenkeelTlsFilesRefused",
+        value="evenkeel_tls_files_refused",
+        when="> 0",
+        lasts="1m",
+        severity=WARNING,
+        summary=f"{NODE}: its new TLS files are wrong",
+        description="It goes on with those of before, and would not start with these: its log says "
+        "what is wrong.",
+    ),
+)
+
 ALERTS: Final = {
     "evenkeel-nodes": NODES,
     "evenkeel-masters": MASTERS,
@@ -517,5 +569,6 @@ ALERTS: Final = {
     "evenkeel-storage": STORAGE,
     "evenkeel-balancer": BALANCER,
     "evenkeel-clients": CLIENTS,
+    "evenkeel-security": SECURITY,
 }
 """By the name of the group of rules in Prometheus."""

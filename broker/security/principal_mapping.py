@@ -1,8 +1,8 @@
 """From a certificate's name to a principal: Kafka's `ssl.principal.mapping.rules` (KIP-371).
 
 Rules are tried in order; the first whose pattern matches the whole distinguished name decides:
-`RULE:pattern/replacement/` with `$1` for what a group matched, and `L` or `U` behind it for lower or
-upper case. `DEFAULT` takes the name as it is. A name that no rule matches proves nobody.
+`RULE:pattern/replacement/` with `$1` for what a group matched, and `L` or `U` behind it for lower
+or upper case. `DEFAULT` takes the name as it is. A name that no rule matches proves nobody.
 """
 
 import re
@@ -82,7 +82,7 @@ def _read(text: str) -> _Rule:
     parts = _RULE.fullmatch(text.strip())
     if parts is None:
         raise ValueError(
-            f"{text!r} is no rule: write DEFAULT, or RULE:pattern/replacement/ with L or U behind it"
+            f"{text!r} is no rule: write DEFAULT, or RULE:pattern/replacement/ (L or U behind it)"
         )
     options = re2.Options()
     options.log_errors = False

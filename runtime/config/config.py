@@ -111,7 +111,7 @@ class Config:
     log: LogSection = attrs.Factory(LogSection)
     tls: TlsSection = attrs.Factory(TlsSection)
     security: SecuritySection = attrs.Factory(SecuritySection)
-    listeners: tuple[ListenerSettings, ...] = attrs.field(default=(), converter=tuple)
+    listeners: tuple[ListenerSettings, ...] = attrs.field(default=())
     """The [[listeners]]; where there are none, `listen.kafka` is the only one."""
 
     def __attrs_post_init__(self) -> None:
@@ -251,7 +251,7 @@ class _Loader:
                     self.problems += [self._with_source(problem) for problem in error.problems]
         if not self.problems:
             try:
-                return Config(peers=self.peers, listeners=self.listeners, **sections)
+                return Config(peers=self.peers, listeners=tuple(self.listeners), **sections)
             except ConfigError as error:
                 self.problems += [self._with_source(problem) for problem in error.problems]
         raise ConfigError(self.problems)

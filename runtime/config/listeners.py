@@ -143,8 +143,8 @@ class ListenerSettings:
         if self.advertised is not None and self.advertised.is_wildcard:
             raise ConfigError(
                 [
-                    f"{where}: clients cannot connect to advertised = {show(self.advertised)}; set an "
-                    "address that they can reach"
+                    f"{where}: clients cannot connect to advertised = {show(self.advertised)}; "
+                    "set an address that they can reach"
                 ]
             )
         if self.client_certificates != "none" and not self.security.tls:
@@ -208,7 +208,7 @@ def _of_table(listen: ListenSection, listeners: Sequence[ListenerSettings]) -> I
     short = attrs.fields(ListenSection).kafka.default
     if listen.kafka != short or listen.advertised_kafka is not None:
         yield (
-            f"listen.kafka = {show(listen.kafka)}: it is the short form for one plaintext listener, "
+            f"listen.kafka = {show(listen.kafka)}: it is the short form of one listener, "
             "and there are [[listeners]]; write it as one of them, with the name PLAINTEXT"
         )
     names = [one.name for one in listeners]
@@ -232,7 +232,8 @@ def _of_one(
     if one.security.tls:
         for key in ("certificate", "key"):
             if getattr(tls, key) is None:
-                yield f'{where}: protocol = "{one.protocol}" needs tls.{key}: the path of a PEM file'
+                wants = f'protocol = "{one.protocol}" needs tls.{key}'
+                yield f"{where}: {wants}: the path of a PEM file"
         if one.client_certificates != "none" and tls.client_authorities is None:
             yield (
                 f'{where}: client_certificates = "{one.client_certificates}" needs '
@@ -284,9 +285,11 @@ def take(raw: Mapping[str, object], source: str) -> ListenerSettings:
             values[key] = fields[key].metadata["parse"](value)
         except ValueError as error:
             problems.append(f"{key} = {show(value)}: {error}")
-    for field in fields.values():
-        if field.default is attrs.NOTHING and field.name not in raw:
-            problems.append(f"{field.name} is missing: set it ({field.metadata['doc']})")
+    problems += [
+        f"{field.name} is missing: set it ({field.metadata['doc']})"
+        for field in fields.values()
+        if field.default is attrs.NOTHING and field.name not in raw
+    ]
     if problems:
         raise ConfigError([f"{source}: [[listeners]] {name}: {problem}" for problem in problems])
     try:

@@ -74,6 +74,11 @@ class Loaded:
     """When the last authority of clients expires."""
 
 
+Found: TypeAlias = "Loaded | TlsFilesError | None"
+Submit: TypeAlias = Callable[[Callable[[], Found], Callable[[Found], None]], None]
+"""Runs the first in another thread, and the second, with its result, on the loop."""
+
+
 def load(files: TlsFiles, modes: Sequence[str]) -> Loaded:
     """Read the files, and make a context for each way to ask clients for certificates.
 
@@ -186,7 +191,7 @@ class TlsContexts:
         """Why the files as they are now are not in use; "" if they are."""
         return self._complaint
 
-    def changed(self) -> Loaded | TlsFilesError | None:
+    def changed(self) -> Found:
         """What the files hold, if they have changed since they were loaded. Waits for the disk."""
         try:
             if self._files.stamp() == self._loaded.stamp:
@@ -195,7 +200,7 @@ class TlsContexts:
         except TlsFilesError as error:
             return error
 
-    def now_loaded(self, found: Loaded | TlsFilesError | None) -> None:
+    def now_loaded(self, found: Found) -> None:
         """Take over the result of `changed`: new connections get it."""
         if found is None:
             if self._complaint:
@@ -216,27 +221,24 @@ class Reloading:
     def __init__(
         self,
         contexts: TlsContexts,
-        submit: Callable[
-            [
-                Callable[[], Loaded | TlsFilesError | None],
-                Callable[[Loaded | TlsFilesError | None], None],
-            ],
-            None,
-        ],
+        submit: Submit,
     ) -> None:
         self._contexts, self._submit = contexts, submit
         self._looked_boot_ns = 0
         self._looks = False
-        self.at_once = False
-        """Set by SIGHUP: look in the next tick."""
+        self._at_once = False
+
+    def hurry(self) -> None:
+        """Look in the next tick."""
+        self._at_once = True
 
     def tick(self, boot_ns: int) -> None:
-        due = self.at_once or boot_ns - self._looked_boot_ns >= LOOK_EVERY_S * 1_000_000_000
+        due = self._at_once or boot_ns - self._looked_boot_ns >= LOOK_EVERY_S * 1_000_000_000
         if self._looks or not due:
             return
-        self._looks, self.at_once, self._looked_boot_ns = True, False, boot_ns
+        self._looks, self._at_once, self._looked_boot_ns = True, False, boot_ns
         self._submit(self._contexts.changed, self._done)
 
-    def _done(self, found: Loaded | TlsFilesError | None) -> None:
+    def _done(self, found: Found) -> None:
         self._looks = False
         self._contexts.now_loaded(found)

@@ -47,18 +47,16 @@ class TlsStream:
     """A runtime.network.stream.Stream. Until `handshake` has returned True, nothing can be sent or
     received."""
 
-    def __init__(
-        self, inner: Stream, context: ssl.SSLContext, *, server_hostname: str = ""
-    ) -> None:
-        """As the server's side; with `server_hostname` as a client's side."""
+    def __init__(self, inner: Stream, context: ssl.SSLContext, *, host: str = "") -> None:
+        """As the server's side; with `host` as a client's side."""
         self._inner = inner
         self._arrived, self._leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
-        client = bool(server_hostname)
+        client = bool(host)
         self._ssl = context.wrap_bio(
             self._arrived,
             self._leaving,
             server_side=not client,
-            server_hostname=server_hostname or None,
+            server_hostname=host or None,
         )
         self._rest: Buffer = b""
         """What was taken out of `_leaving`, and not accepted by the socket."""
@@ -119,7 +117,7 @@ class TlsStream:
         filled, wanted = 0, min(len(buffer), RECEIVE_BYTES_MAX)
         while filled < wanted:
             try:
-                count = self._ssl.read(wanted - filled, buffer[filled:wanted])  # type: ignore[arg-type]
+                count = self._decrypt(buffer[filled:wanted])
             except ssl.SSLWantReadError:
                 if self._comes():
                     continue
@@ -138,6 +136,10 @@ class TlsStream:
         if not filled:
             raise BlockingIOError
         return filled
+
+    def _decrypt(self, buffer: memoryview) -> int:
+        count: Any = self._ssl.read(len(buffer), buffer)  # type: ignore[arg-type, unused-ignore]
+        return int(count)
 
     def _comes(self) -> bool:
         """Take more from the socket; returns whether there was any."""
@@ -257,7 +259,7 @@ class TlsStream:
 
 
 _PIECE: Final = memoryview(bytearray(PIECE_BYTES))
-"""What was just received and is copied at once: one for all connections, which one thread serves."""
+"""What was just received, and is copied at once: one for all, since one thread serves them."""
 
 
 def in_words(error: ssl.SSLError) -> str:

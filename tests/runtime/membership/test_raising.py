@@ -204,7 +204,8 @@ async def test_by_hand_it_is_raised_at_once_if_every_node_reads_it(make: Make) -
     one.tell(2)
     refused = said(await by_hand.change({"set": NEWEST}))
     assert refused == (
-        f"not every node can read cluster version {NEWEST}: node 3 has not told its version: is it down?"
+        f"not every node can read cluster version {NEWEST}: "
+        "node 3 has not told its version: is it down?"
     )
     one.tell(3)
     assert (await by_hand.change({"set": NEWEST})).status == 200
