@@ -21,7 +21,7 @@ DAYS_MAX: Final = 36_500
 FAILED: Final = 1
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_commands(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     init = actions.add_parser("init", help="make an authority: ca.crt and ca.key")
     init.add_argument("--name", default="Evenkeel", help="its name in the certificate")
@@ -40,6 +40,7 @@ def _common(parser: argparse.ArgumentParser, days: int) -> None:
     text = "the directory of the files (default: certificates)"
     parser.add_argument("--dir", type=Path, default=Path("certificates"), help=text)
     parser.add_argument("--days", type=_days, default=days, help=f"valid for (default: {days})")
+    parser.set_defaults(do=run)
 
 
 def _days(text: str) -> int:

@@ -32,6 +32,8 @@ _PLAIN: Final = (
     "PACKET_LENGTH_TOO_LONG",
     "UNKNOWN_PROTOCOL",
 )
+RECORD_HEAD_BYTES: Final = 5
+"""Type, version and length: RFC 8446, section 5.1."""
 _NO_CERTIFICATE: Final = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 
 
@@ -64,6 +66,10 @@ class TlsStream:
         self.holds_input = False
         """Whether a call of `recv_into` may return something without anything more arriving."""
         self._came_bytes = 0
+        self._head = b""
+        """The beginning of a record's head, where that has not come whole."""
+        self._body_bytes = self._body_missing = 0
+        """Of the record whose head came last: its length, and what has not come of it."""
         self._ended = False
         """The other side has said that nothing more comes, or its socket has ended."""
 
@@ -171,6 +177,23 @@ class TlsStream:
             if self._came_bytes > HANDSHAKE_BYTES_MAX:
                 raise TlsError("TLS handshake failed: it has too many bytes")
         self._arrived.write(_PIECE[:count])
+        self._measure(_PIECE[:count])
+
+    def _measure(self, came: memoryview) -> None:
+        """Follow the records' heads: the library keeps to itself how much of one it has."""
+        at, size = 0, len(came)
+        while at < size:
+            if self._body_missing:
+                step = min(self._body_missing, size - at)
+                self._body_missing -= step
+                at += step
+                continue
+            step = min(RECORD_HEAD_BYTES - len(self._head), size - at)
+            self._head += bytes(came[at : at + step])
+            at += step
+            if len(self._head) == RECORD_HEAD_BYTES:
+                self._body_bytes = self._body_missing = int.from_bytes(self._head[3:], "big")
+                self._head = b""
 
     # -- out ----------------------------------------------------------------------------------
 
@@ -252,7 +275,9 @@ class TlsStream:
     @property
     def partial_bytes(self) -> int:
         """Those of a record that is not whole yet: nothing can be said of what is in it."""
-        return 0 if self.holds_input else self._arrived.pending
+        if self._body_missing:
+            return RECORD_HEAD_BYTES + self._body_bytes - self._body_missing
+        return len(self._head)
 
     def has_hung_up(self) -> bool:
         return self._ended or self._inner.has_hung_up()
