@@ -248,6 +248,20 @@ def _of_one(
         )
 
 
+ALLOWED: Final = (
+    "[security]",
+    "# Whoever reaches the Kafka port may do everything: let only those reach it who may, or give",
+    "# clients certificates (docs/security.md) and take this line out.",
+    "insecure_listeners = true",
+)
+"""Lines of configurations that are written for clusters without security on several machines."""
+
+
+def allowed_for(kafka: Address) -> tuple[str, ...]:
+    """Those lines, where a plain listener at this address needs them."""
+    return () if kafka.is_loopback else ALLOWED
+
+
 def kafka_address(listeners: Sequence[ListenerSettings]) -> Address:
     """The address that the registry has as that of the node itself: that of its PLAINTEXT listener,
     or of its first one where it has none (only views tell it then)."""
