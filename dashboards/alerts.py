@@ -516,39 +516,21 @@ SECURITY: Final[Sequence[Alert]] = (
         value="evenkeel_insecure_listeners",
         when="> 0",
         lasts="5m",
-        severity=WARNING,
+        severity=INFO,
         summary=f"{NODE}: everyone who reaches {VALUE} of its listeners may do everything",
         description="security.insecure_listeners allows it. Give clients a listener with TLS and "
-        "certificates (docs/security.md), and take the setting back.",
+        "certificates, and take the setting back.",
     ),
     Alert(
         name="EvenkeelCertificateExpires",
-        value="evenkeel_tls_certificate_expires_timestamp_seconds - time()",
-        when="< 14 * 86400",
+        value="evenkeel_tls_expires_timestamp_seconds - time()",
+        when="< 1209600",
         lasts="10m",
         severity=WARNING,
-        summary=f"{NODE}: its certificate expires in {DURATION}",
-        description="Clients refuse it then. Put a new one in its place: the node reads it without "
-        "a restart.",
-    ),
-    Alert(
-        name="EvenkeelCertificateExpired",
-        value="evenkeel_tls_certificate_expires_timestamp_seconds - time()",
-        when="<= 0",
-        severity=CRITICAL,
-        summary=f"{NODE}: its certificate has expired",
-        description="Clients that connect refuse it. Put a new one in its place: the node reads it "
-        "without a restart.",
-    ),
-    Alert(
-        name="EvenkeelClientAuthoritiesExpire",
-        value="evenkeel_tls_client_authorities_expire_timestamp_seconds - time()",
-        when="< 30 * 86400",
-        lasts="10m",
-        severity=WARNING,
-        summary=f"{NODE}: the last authority of clients expires in {DURATION}",
-        description="No certificate of a client is accepted then. Append the next authority to "
-        "tls.client_authorities.",
+        summary=f"{NODE}: its {{{{ $labels.of }}}} expires in {DURATION}",
+        description="With an expired certificate of the node clients refuse it, and without an "
+        "authority it refuses clients. Put new files in their place: the node reads them without a "
+        "restart.",
     ),
     Alert(
         name="EvenkeelTlsFilesRefused",

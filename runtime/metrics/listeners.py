@@ -34,17 +34,16 @@ class ListenerMetrics(Collector):
         contexts = here.contexts
         if contexts is None:
             return
-        yield GaugeMetricFamily(
-            "evenkeel_tls_certificate_expires_timestamp_seconds",
-            "When the first certificate of the node's chain expires.",
-            value=contexts.expires_s,
+        expires = GaugeMetricFamily(
+            "evenkeel_tls_expires_timestamp_seconds",
+            "When the first certificate of the node's chain expires, and the last authority of "
+            "clients.",
+            labels=["of"],
         )
+        expires.add_metric(["certificate"], contexts.expires_s)
         if contexts.authorities_expire_s is not None:
-            yield GaugeMetricFamily(
-                "evenkeel_tls_client_authorities_expire_timestamp_seconds",
-                "When the last authority of clients' certificates expires.",
-                value=contexts.authorities_expire_s,
-            )
+            expires.add_metric(["client authority"], contexts.authorities_expire_s)
+        yield expires
         yield GaugeMetricFamily(
             "evenkeel_tls_files_refused",
             "Whether the TLS files have changed, and are wrong: the old ones are in use.",

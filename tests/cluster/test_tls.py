@@ -246,7 +246,7 @@ def test_status_metrics_and_health_tell_of_listeners_and_certificates(cluster: C
         ("TLS", "ssl", False),
     ]
     metrics = cluster.asked(1, "/metrics")
-    expires = metric(metrics, "evenkeel_tls_certificate_expires_timestamp_seconds")
+    expires = metric(metrics, 'evenkeel_tls_expires_timestamp_seconds{of="certificate"}')
     assert abs(expires - time.time() - 5 * 86_400) < 3_600
     assert metric(metrics, "evenkeel_insecure_listeners") == 0
     assert metric(metrics, "evenkeel_tls_handshakes_total") > 0
