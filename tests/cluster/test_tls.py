@@ -16,10 +16,12 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from cluster.spec import FREE_PORTS, is_free
+from evenkeel import Admin, ClientConfig
 from runtime.config.fields import Address
 from tests.certs import Certs, now
 
@@ -202,6 +204,30 @@ def test_records_pass_with_mutual_tls_and_each_listener_names_its_own_addresses(
         brokers = AdminClient(settings).list_topics(timeout=10).brokers
         assert {one.port for one in brokers.values()} == {cluster.port(n, which) for n in NODES}
     assert {one.host for one in brokers.values()} == {"127.0.0.1"}, "those of the plain one"
+
+
+def test_our_own_client_and_the_command_line_come_in(cluster: Cluster, tmp_path: Path) -> None:
+    folder = cluster.folder
+    properties = {
+        "security.protocol": "ssl",
+        "ssl.ca.location": str(cluster.certs.trusted),
+        "ssl.certificate.location": str(folder / "alice.crt"),
+        "ssl.key.location": str(folder / "alice.key"),
+    }
+    config = ClientConfig.from_properties(properties)
+
+    async def described() -> set[int]:
+        async with Admin(cluster.bootstrap("tls"), client=config) as admin:
+            return {one.port for one in (await admin.describe_cluster()).nodes}
+
+    assert trio.run(described) == {cluster.port(node, "tls") for node in NODES}
+    path = tmp_path / "client.properties"
+    path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    command = [sys.executable, "-m", "cli.main", "topic", "list", "--json"]
+    where = ["--bootstrap", cluster.bootstrap("tls"), "--command-config", str(path)]
+    done = subprocess.run([*command, *where], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert TOPIC in done.stdout
 
 
 def refused(settings: dict[str, Any]) -> bool:
