@@ -4,7 +4,6 @@ Exit codes: 0 after a clean stop, 2 for a bad configuration, 3 if the data direc
 (EX_IOERR) if the disk failed: then nothing more is acknowledged, and nothing is retried.
 """
 
-import gc
 import os
 import random
 import sys
@@ -42,8 +41,8 @@ from runtime.balancing.hosting import Hosting
 from runtime.balancing.load_meter import LoadMeter
 from runtime.balancing.planning_loop import BackgroundSolver, PlanningLoop
 from runtime.clients.clients import Clients
+from runtime.clients.doors import Entrances
 from runtime.config.config import Config, ConfigError, load
-from runtime.config.fields import Address
 from runtime.config.memory_limits import fit_to_limit
 from runtime.config.options import options
 from runtime.console.console import Console
@@ -71,6 +70,7 @@ from runtime.metrics.balancer import BalancerMetrics
 from runtime.metrics.collector import NodeMetrics
 from runtime.metrics.compaction import CompactionMetrics
 from runtime.metrics.disk_usage import UsageMetrics
+from runtime.metrics.listeners import ListenerMetrics
 from runtime.metrics.status import node_status
 from runtime.metrics.upkeep import UpkeepMetrics
 from runtime.network.connect import TrioDialer
@@ -84,6 +84,7 @@ from runtime.system.journal import Journal
 from runtime.system.memory import Memory
 from runtime.system.process import (
     RESERVED_MAX,
+    collect_rarely,
     leaves,
     raise_descriptor_limit,
     watch_parent,
@@ -104,14 +105,6 @@ from storage.witness import read_witness
 
 REMOVED: Final = "removed from the cluster: this node has stopped, its directory can be deleted"
 EXIT_CONFIG, EXIT_REFUSED, EXIT_IO = 2, 3, os.EX_IOERR
-YOUNG_OBJECTS_MAX: Final = 10_000
-"""The garbage collector's threshold of generation 0. A round under load makes thousands of objects,
-none in a cycle; with Python's 700 the collector took 3.5 % of a busy node's time."""
-YOUNG_LOOKS_MAX: Final = 1
-"""The threshold of generation 1: 4 ms in which all threads wait; with Python's 10 it was 25 ms."""
-MIDDLE_LOOKS_MAX: Final = 80
-"""The threshold of generation 2, so that full collections are as rare as by default."""
-COLLECTOR: Final = (YOUNG_OBJECTS_MAX, YOUNG_LOOKS_MAX, MIDDLE_LOOKS_MAX)
 SWITCH_INTERVAL_S: Final = 1e-4
 """The log writer's thread gets the interpreter back sooner than with Python's default of 5 ms."""
 
@@ -187,6 +180,7 @@ class Node:
         ordered = take_order(disk)
         refuse_alone(config, recovered, read_witness(disk), ordered)
         self.plane = DataPlane(self.clock.boot_ns, journal.bug, machine.poller())
+        self.entrances = Entrances(config, self.plane, journal)
         self.wakeup = machine.signal()
         space = Space(disk, settings.space(config))
         self.writer = LogWriter(self.wal, self.wakeup, space, disk.threads)
@@ -314,6 +308,7 @@ class Node:
             settings.found_cluster(config),
             settings.register_node(config, self.multi.incarnation),
             config.founders,
+            settings.set_listeners(config),
         )
         limits = config.limits
         self.memory = Memory(limits.pending_bytes_per_node, limits.answer_bytes_per_node)
@@ -344,6 +339,7 @@ class Node:
         UpkeepMetrics(self.metrics_registry, engine, self.upkeep)
         CompactionMetrics(self.metrics_registry, self.upkeep.compactor)
         UsageMetrics(self.metrics_registry, self.disk_use)
+        ListenerMetrics(self.metrics_registry, self.entrances)
         BalancerMetrics(self.metrics_registry, engine, self.loop, self.planner, self.meter)
         self.shell = Shell(
             engine=engine,
@@ -365,6 +361,7 @@ class Node:
         )
         engine.hooks, self.shell.local_records = self.shell, self.local_records
         live_settings.wire(config, journal, self.shell)
+        self.shell.look_at_files = self.entrances.looking(self.broker.background.submit)
         self.shell.prefer()
         self.shell.follow_nodes()  # those that our own log knows
         self._wire_admin()
@@ -524,9 +521,7 @@ def build_broker(node: Node) -> Broker:
 async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> None:
     """Serve until a signal, the parent's death, a failure of the disk, or this node's removal."""
     node, stop = Node(config, journal, LinuxMachine()), trio.Event()
-    gc.collect()
-    gc.freeze()  # what was built so far lives as long as the process
-    gc.set_threshold(*COLLECTOR)
+    collect_rarely()
     try:
         begin(node)
         async with trio.open_nursery() as nursery:
@@ -543,24 +538,26 @@ async def run_node(config: Config, parent_pid: int | None, journal: Journal) -> 
 
 
 def begin(node: Node) -> None:
-    """Listen on all three ports, in the data plane; on Kafka's once the gate opens it. From now on
+    """Listen on all ports, in the data plane; on Kafka's once the gate opens it. From now on
     everything happens in rounds and ticks; the peers still need a dialer.
 
     Raises:
         ConfigError: an address is not this machine's, or is in use.
     """
-    plane = node.plane
+    plane, listen = node.plane, node.config.listen
     plane.register(node.wakeup.fd, READ, lambda _: node.engine.on_durable(), urgent=True)
     plane.register(node.upkeep.wakeup.fd, READ, lambda _: node.upkeep.take(), urgent=True)
-    accept = {"peer": node.peers.accept, "kafka": node.clients.accept, "http": node.http.accept}
-    for name, on_accept in accept.items():
-        address: Address = getattr(node.config.listen, name)
+    for where, address, on_accept in (
+        ("listen.peer", listen.peer, node.peers.accept),
+        *node.entrances.ports(node.clients.accept),
+        ("listen.http", listen.http, node.http.accept),
+    ):
         try:
-            listener = node.machine.listen(node.plane, address, on_accept, node.journal)
+            listener = node.machine.listen(plane, address, on_accept, node.journal)
         except OSError as error:
-            raise ConfigError([f'listen.{name} = "{address}": {error.strerror}']) from error
+            raise ConfigError([f'{where} = "{address}": {error.strerror}']) from error
         node.listeners.append(listener)
-        if name == "kafka":
+        if where not in ("listen.peer", "listen.http"):
             node.shell.gate.guard(listener)
 
 
@@ -571,7 +568,7 @@ async def _start(
     node.peers.dialer = TrioDialer(nursery, node.journal)
     await nursery.start(node.plane.run, shell.end_of_round)
     nursery.start_soon(node.plane.run_ticks, shell.tick)
-    await nursery.start(watch_signals, stop)
+    await nursery.start(watch_signals, stop, node.entrances.on_hangup)
     if parent_pid is not None:
         nursery.start_soon(watch_parent, parent_pid, stop)
     nursery.start_soon(node.console.run)
@@ -580,7 +577,7 @@ async def _start(
         stop.set()
     node.journal.info(
         "node started",
-        kafka=str(config.listen.kafka),
+        kafka=",".join(str(one.bind) for one in config.for_clients),
         peer=str(config.listen.peer),
         http=str(config.listen.http),
         durability=config.storage.durability,

@@ -229,7 +229,8 @@ class ApiTable:
         self.refused += 1
         name = APIS[header.api_key].name
         text = f"{name} of {size} bytes is too large"
-        whole = whole_refusal(self._broker, header, ErrorCode.INVALID_REQUEST, text)
+        listener = reply.connection.listener.name
+        whole = whole_refusal(self._broker, header, ErrorCode.INVALID_REQUEST, text, listener)
         if whole is not None:
             reply.complete(encode_response(header, whole))
             return

@@ -11,8 +11,8 @@ class BrokerConfig:
     cluster_id: str
     groups_count: int
     """Paxos groups that carry data, numbered from 1; the registry's, group 0, comes on top."""
-    listener: str = ""
-    """Host and port that clients connect to; only DescribeConfigs tells it."""
+    listeners: str = ""
+    """Where clients connect, as in Kafka's `listeners`; only DescribeConfigs tells it."""
     replication: int = 3
     auto_create_topics: bool = False
     default_partitions: int = 1

@@ -32,13 +32,13 @@ class Connection:
         "software",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, listener: ClientListener = DEFAULT) -> None:
+        self.listener = listener
+        """The listener that it came by: its client is told the addresses of that one."""
+        self.principal: Principal = ANONYMOUS
+        """Who its client has proved to be; what it may do depends on it."""
         self.software: ClientSoftware = OTHER
         """The client's library, as far as it has named it on this connection."""
-        self.listener: ClientListener = DEFAULT
-        """What it came by."""
-        self.principal: Principal = ANONYMOUS
-        """Who the client has proved to be; what it may do depends on it."""
         self.leaders_told: LeadersTold | None = None
         """None: it was told of none, or of none that had moved."""
         self.refusals = 0

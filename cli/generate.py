@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cluster.spec import NODES_MAX
+from runtime.config.listeners import ALLOWED
 from wire.software import VERSION
 
 CONFIGURATIONS: Final = Path("/etc/evenkeel")
@@ -259,6 +260,7 @@ def _configuration(node: int, nodes: int, advertised: str) -> str:
             f'advertised_kafka = "{advertised}"',
             f'peer = "0.0.0.0:{PEER_PORT}"',
             f'http = "127.0.0.1:{HTTP_PORT}"',
+            *ALLOWED,
             "[groups]",
             f'founders = "{",".join(map(str, range(1, nodes + 1)))}"',
             "[peers]",

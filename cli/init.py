@@ -21,6 +21,7 @@ from cluster.machine.plan import read
 from cluster.spec import FIRST_PORTS, GROUPS_DEFAULT, HOST, NODES_MAX
 from runtime.config.config import load
 from runtime.config.fields import Address, parse_address, show
+from runtime.config.listeners import allowed_for
 from wire.software import VERSION
 
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
@@ -303,6 +304,7 @@ def machine_file(
         *([f"advertised_kafka = {show(one.kafka)}"] if told_to_clients else []),
         f"peer = {show(Address(host, one.at('peer').port))}",
         f"http = {show(Address(HOST, one.at('http').port))}",
+        *allowed_for(Address(host, one.kafka.port)),
         "[groups]",
         f"count = {groups}",
         f"replicas = {min(REPLICAS, sum(map(len, numbers)))}",
@@ -368,6 +370,7 @@ def configuration(
         *([f"advertised_kafka = {show(one.kafka)}"] if told_to_clients else []),
         f"peer = {show(Address(host, one.at('peer').port))}",
         f"http = {show(Address(HOST, one.at('http').port))}",
+        *allowed_for(Address(host, one.kafka.port)),
         "[groups]",
         f"count = {groups}",
         f"replicas = {min(REPLICAS, len(machines))}",

@@ -21,6 +21,7 @@ import trio
 
 from cli import (
     balance,
+    cert,
     cheat,
     completion,
     configuration,
@@ -190,6 +191,7 @@ def _parser() -> argparse.ArgumentParser:
         ("cluster", cluster_version, "show and raise the version of what is in the logs"),
         ("debug", bundle, "collect what helps others to understand a problem"),
         ("config", configuration, "show every setting of a node, or check a configuration"),
+        ("cert", cert, "make an authority, and certificates of nodes and clients"),
         ("generate", generate, "print what runs nodes as services: systemd units, a compose file"),
     ):
         module.add_commands(commands.add_parser(name, help=text, description=text))

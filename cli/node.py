@@ -26,6 +26,7 @@ from cluster.spec import ClusterSpec, grown
 from cluster.spec import read as spec_of
 from runtime.config.config import Address, ConfigError, load
 from runtime.config.contradictions import mistaken_machine
+from runtime.config.listeners import ALLOWED
 from runtime.membership.lost_directory import what_would_be_lost
 
 LOOK_EVERY_S: Final = 0.5
@@ -197,6 +198,7 @@ def configuration(
             'kafka = "0.0.0.0:9092"',
             'advertised_kafka = "THIS-HOST:9092"',
             'peer = "0.0.0.0:7092"',
+            *ALLOWED,
             "[groups]",
             f"count = {status['groups_count']}",
             f"replicas = {view['replicas']}",

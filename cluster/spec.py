@@ -25,6 +25,7 @@ import attrs
 
 from runtime.config.config import Address, Config, load
 from runtime.config.fields import show
+from runtime.config.listeners import allowed_for
 
 HOST: Final = "127.0.0.1"
 NODES_MAX: Final = 32
@@ -100,6 +101,7 @@ class ClusterSpec:
             f"kafka = {show(node.kafka)}",
             f"peer = {show(node.peer)}",
             f"http = {show(node.http)}",
+            *allowed_for(node.kafka),
             "[groups]",
             f"count = {self.groups}",
             f"founders = {show(','.join(map(str, self.founders)))}",

@@ -245,6 +245,7 @@ def to_json(view: ClusterView) -> dict[str, Any]:
                 "http": str(row.spec.http),
                 "zone": view.zones.get(row.spec.id, ""),
                 "silence": row.silence,
+                "insecure_listeners": insecure_listeners(row),
                 **{
                     key: None if row.status is None else row.status[key]
                     for key in ("durability", "rss_bytes", "uptime_s", "version", "incarnation")
@@ -270,6 +271,7 @@ def render(view: ClusterView) -> str:
     unsafe = [str(row.spec.id) for row in view.nodes if _durability(row) not in ("fsync", "-")]
     if unsafe:
         lines += ["!" * COLUMNS, f"{UNSAFE_BANNER} (node {', '.join(unsafe)})", "!" * COLUMNS]
+    lines += _insecure_lines(view)
     lines += ["", "node  state    masters  kafka            metrics          rss     durability"]
     counts = view.count_by_master()
     for row in view.nodes:
@@ -294,6 +296,21 @@ def render(view: ClusterView) -> str:
         for one in missing:
             lines += textwrap.wrap(f"UNKNOWN: {one}", COLUMNS, subsequent_indent="  ")
     return "\n".join(lines)
+
+
+def insecure_listeners(row: NodeRow) -> list[str]:
+    """The listeners of a node that other machines reach, and that prove nobody."""
+    told = [] if row.status is None else row.status.get("listeners", [])
+    return [f"{one['name']} ({one['bind']})" for one in told if one.get("insecure")]
+
+
+def _insecure_lines(view: ClusterView) -> list[str]:
+    found = [
+        f"node {row.spec.id}: everyone who reaches {', '.join(insecure)} may do everything"
+        for row in view.nodes
+        if (insecure := insecure_listeners(row))
+    ]
+    return [one for text in found for one in textwrap.wrap(f"INSECURE: {text}", COLUMNS)]
 
 
 def _machine_lines(machines: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -510,6 +510,40 @@ CLIENTS: Final[Sequence[Alert]] = (
     ),
 )
 
+SECURITY: Final[Sequence[Alert]] = (
+    Alert(
+        name="EvenkeelInsecureListener",
+        value="evenkeel_insecure_listeners",
+        when="> 0",
+        lasts="5m",
+        severity=INFO,
+        summary=f"{NODE}: everyone who reaches {VALUE} of its listeners may do everything",
+        description="security.insecure_listeners allows it. Give clients a listener with TLS and "
+        "certificates, and take the setting back.",
+    ),
+    Alert(
+        name="EvenkeelCertificateExpires",
+        value="evenkeel_tls_expires_timestamp_seconds - time()",
+        when="< 1209600",
+        lasts="10m",
+        severity=WARNING,
+        summary=f"{NODE}: its {{{{ $labels.of }}}} expires in {DURATION}",
+        description="With an expired certificate of the node clients refuse it, and without an "
+        "authority it refuses clients. Put new files in their place: the node reads them without a "
+        "restart.",
+    ),
+    Alert(
+        name="EvenkeelTlsFilesRefused",
+        value="evenkeel_tls_files_refused",
+        when="> 0",
+        lasts="1m",
+        severity=WARNING,
+        summary=f"{NODE}: its new TLS files are wrong",
+        description="It goes on with those of before, and would not start with these: its log says "
+        "what is wrong.",
+    ),
+)
+
 ALERTS: Final = {
     "evenkeel-nodes": NODES,
     "evenkeel-masters": MASTERS,
@@ -517,5 +551,6 @@ ALERTS: Final = {
     "evenkeel-storage": STORAGE,
     "evenkeel-balancer": BALANCER,
     "evenkeel-clients": CLIENTS,
+    "evenkeel-security": SECURITY,
 }
 """By the name of the group of rules in Prometheus."""

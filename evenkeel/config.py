@@ -1,13 +1,14 @@
 """Settings, as frozen values that are always valid: each class checks itself when it is made."""
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Final
+from typing import Any, Final, Self
 
 import attrs
 
 from evenkeel.errors import ConfigurationError
+from evenkeel.properties import tls_of
 from evenkeel.sharing import PartitionAssignor
 from wire.addresses import parse_addresses
 from wire.records.batch import Compression
@@ -84,6 +85,16 @@ class ClientConfig:
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
     tls: ssl.SSLContext | None = None
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str], **others: Any) -> Self:  # noqa: ANN401
+        """With the settings of security that a properties file for Kafka's tools or librdkafka has
+        (evenkeel.properties), and `others` by the names here.
+
+        Raises:
+            ConfigurationError: if one is not supported, or a file that they name is wrong.
+        """
+        return cls(tls=tls_of(properties), **others)
 
     def __attrs_post_init__(self) -> None:
         names = [field.name for field in attrs.fields(ClientConfig) if field.name.endswith("_ms")]

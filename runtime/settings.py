@@ -6,8 +6,10 @@ from typing import Final
 
 from balancer.planning import PlanningConfig
 from balancer.registry.commands import FoundCluster, RegisterNode
+from balancer.registry.listeners import SetListeners
 from balancer.registry.records import Address as RegistryAddress
 from balancer.registry.records import Cluster
+from balancer.registry.security import ListenerAddress
 from balancer.stealing.steal import BalancingConfig
 from broker.config import BrokerConfig, IntakeConfig
 from broker.lifecycle.disk_forecast import Limits
@@ -19,6 +21,7 @@ from paxos.timing import Strategy, Timing
 from runtime.clients.clients import ClientLimits
 from runtime.config.config import Config
 from runtime.config.fields import Address
+from runtime.config.listeners import kafka_address
 from runtime.membership.raising import RaisingConfig
 from runtime.upkeep.checkpointing import CheckpointConfig
 from runtime.upkeep.upkeep import UpkeepConfig
@@ -159,7 +162,7 @@ def broker(config: Config) -> BrokerConfig:
         unpacked_bytes_max=min(DECOMPRESSED_BYTES_MAX, pending),
         cluster_id=config.node.cluster_id,
         groups_count=config.groups.count,
-        listener=str(config.listen.kafka),
+        listeners=",".join(f"{one.name}://{one.bind}" for one in config.for_clients),
         replication=min(section.default_replication, len(config.peers)),
         auto_create_topics=section.auto_create_topics,
         default_partitions=section.default_partitions,
@@ -218,11 +221,25 @@ def register_node(config: Config, incarnation: Incarnation) -> RegisterNode:
     return RegisterNode(
         config.node.id,
         incarnation,
-        _address(listen.told_to_clients),
+        _address(kafka_address(config.for_clients)),
         _address(config.peers[config.node.id]),
         _address(listen.http),
         config.node.zone,
     )
+
+
+def set_listeners(config: Config) -> SetListeners:
+    """What the registry should have of this node's listeners: nothing where there is only the
+    default one."""
+    if config.listeners:
+        return SetListeners(
+            config.node.id,
+            tuple(
+                ListenerAddress(one.name, one.security.value, *one.told_to_clients)
+                for one in config.for_clients
+            ),
+        )
+    return SetListeners(config.node.id, ())
 
 
 def _address(address: Address) -> RegistryAddress:

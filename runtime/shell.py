@@ -101,6 +101,8 @@ class Shell:
         self._disk_told = (False, False)
         self._nodes_seen = -1
         self.console: Console | None = None
+        self.look_at_files: Callable[[int], None] = lambda _boot_ns: None
+        """For files that are read again when they change: those of TLS."""
         self.local_records: LocalRecords | None = None
         self.removed = ""
         """Why this node is no longer part of the cluster, and stops; "" if it is."""
@@ -179,6 +181,7 @@ class Shell:
             self.clients.tick()
             self.peers.tick()
             self.metrics.tick()
+            self.look_at_files(now.boot_ns)
             if engine.takes_part:
                 self.raising.tick(now, master=engine.acting(REGISTRY_GROUP))
             if self.local_records is not None:

@@ -22,6 +22,7 @@ import pytest
 from cli import main as cli
 from runtime.config import config
 from runtime.config.fields import doc_of, show
+from runtime.config.listeners import ListenerSettings
 from runtime.metrics import collector as metrics
 
 ROOT: Final = Path(__file__).parent.parent
@@ -342,7 +343,7 @@ def test_every_metric_is_documented() -> None:
 def configuration_rows() -> list[str]:
     """The table of docs/reference.md, from the fields themselves."""
     rows = []
-    for section, section_class in config.SECTIONS.items():
+    for section, section_class in {**config.SECTIONS, "listeners": ListenerSettings}.items():
         for field in attrs.fields(section_class):
             default = "required" if field.default is attrs.NOTHING else show(field.default)
             rows.append(f"| `{section}.{field.name}` | `{default}` | {doc_of(field)} |")

@@ -46,6 +46,7 @@ from balancer.registry.commands import (
     TopicCreated,
     TopicDeleted,
 )
+from balancer.registry.listeners import SetListeners
 from balancer.registry.packing import (
     FLAG,
     I32,
@@ -84,6 +85,7 @@ from balancer.registry.records import (
     Outcome,
 )
 from balancer.registry.rules import RULES_AT_ONCE, CreateRules, DeleteRules
+from balancer.registry.security import LISTENERS
 from balancer.registry.versions import (
     READS,
     HoldClusterVersion,
@@ -133,6 +135,7 @@ _KINDS: Final[Mapping[int, tuple[type[Any], Field[Any]]]] = {
     34: (RaiseClusterVersion, record(RaiseClusterVersion, U16)),
     35: (HoldClusterVersion, record(HoldClusterVersion, FLAG)),
     36: (NoteReads, record(NoteReads, I32, READS)),
+    37: (SetListeners, record(SetListeners, I32, LISTENERS)),
     39: (CreateRules, record(CreateRules, RULES_AT_ONCE)),
     40: (DeleteRules, record(DeleteRules, RULES_AT_ONCE)),
 }

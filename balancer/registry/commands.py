@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from balancer.registry.listeners import SetListeners
 from balancer.registry.policy import PlanRecord, Policy, Weights
 from balancer.registry.records import (
     Address,
@@ -318,6 +319,7 @@ Command: TypeAlias = (
     | RaiseClusterVersion
     | HoldClusterVersion
     | NoteReads
+    | SetListeners
     | CreateRules
     | DeleteRules
     | Decided

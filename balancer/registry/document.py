@@ -11,6 +11,7 @@ from typing import NamedTuple, Self
 from balancer.registry.catalogue import Catalogue
 from balancer.registry.fences import Fences
 from balancer.registry.image import Image, decode_image, encode_image
+from balancer.registry.listeners import address_of
 from balancer.registry.nodes import NodeRecords
 from balancer.registry.policy import PlanRecord, Policy, Weights
 from balancer.registry.records import (
@@ -86,6 +87,12 @@ class Document:
     def nodes(self) -> Mapping[NodeId, Node]:
         """All nodes that have registered and are not removed, ascending."""
         return self._roster.nodes
+
+    def address(self, node: NodeId, listener: str) -> Address | None:
+        """Where clients that came by a listener of this name reach a node; None if it has no such
+        listener, or is not registered."""
+        known = self.nodes.get(node)
+        return None if known is None else address_of(self.security, known, listener)
 
     @property
     def admitted(self) -> Mapping[NodeId, Admitted]:

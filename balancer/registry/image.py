@@ -72,8 +72,8 @@ from paxos.ids import SLOT_ZERO, GroupId, NodeId, Slot
 IMAGE_VERSION: Final = 9
 """2: tokens, policy, pins, weights and plans. 3: all cancelled tokens instead of the last. 4: node
 lives, replica sets and members. 5: the slots of decisions. 6: the bases of leader epochs. 7: the
-orders of replicas. 8: the cluster version; without one 7 is written, so that nodes
-of before can read it. 9: security; without any 8 is written. Versions from 3 on are read."""
+orders of replicas. 8: the cluster version. 9: security. Without that 8 is written, and without a
+cluster version 7, so that nodes of before can read it. Versions from 3 on are read."""
 _VERSIONS_COUNTS: Final = {3: 6, 4: 8, 5: 8, 6: 8, 7: 8, 8: 8, 9: 8}
 DECISIONS_MAX: Final = TOPICS_MAX + 4 * GROUPS_MAX + 2 * REMOVED_MAX
 """For every topic, every node there ever was, and the pause, pin and set of each group."""
@@ -255,6 +255,7 @@ def _decode(data: bytes | memoryview) -> Image:
         image.removed,
         image.paused_groups,
         image.by_hand,
+        list(image.security.listeners),
     )
     if any(list(one) != sorted(set(one)) for one in ascending):
         raise PackingError("nodes or groups are there twice or out of order")

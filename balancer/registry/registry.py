@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from balancer.registry import listeners
 from balancer.registry.codec import decode_command, encode_result
 from balancer.registry.commands import (
     AcquireStealToken,
@@ -51,6 +52,7 @@ from balancer.registry.commands import (
     TopicDeleted,
 )
 from balancer.registry.document import Document
+from balancer.registry.listeners import SetListeners
 from balancer.registry.packing import PackingError
 from balancer.registry.policy import (
     PLANS_MAX,
@@ -69,6 +71,7 @@ from balancer.registry.records import (
     Cluster,
 )
 from balancer.registry.rules import CreateRules, DeleteRules, changed_rules
+from balancer.registry.security import Security
 from balancer.registry.versions import (
     HoldClusterVersion,
     LaterVersionError,
@@ -122,7 +125,7 @@ class Registry(Document):
         self._fences.note(command, result, self.applied)
         return result
 
-    def _dispatch(self, command: Command) -> Result:
+    def _dispatch(self, command: Command) -> Result:  # noqa: C901  a table
         match command:
             case Decided():
                 return Refused(Refusal.MALFORMED, "a decision on a decision")
@@ -142,6 +145,8 @@ class Registry(Document):
                 return self._change_policy(command)
             case RaiseClusterVersion() | HoldClusterVersion() | NoteReads():
                 return self._change_version(command)
+            case SetListeners():
+                return self._set_listeners(command)
             case CreateRules() | DeleteRules():
                 return self._change_rules(command)
             case AcquireStealToken() | ReleaseStealToken() | PauseBalancer() | CancelSteal():
@@ -240,14 +245,23 @@ class Registry(Document):
         self.cluster_version = after
         return self._done("nodes")
 
+    def _set_listeners(self, command: SetListeners) -> Result:
+        problem = listeners.problem(command, self.nodes)
+        if problem:
+            return Refused(Refusal.INVALID_NODE, problem)
+        return self._secure(listeners.after(self.security, command), "nodes")
+
     def _change_rules(self, command: CreateRules | DeleteRules) -> Result:
-        before = self.security.rules
-        after = changed_rules(before, command)
+        after = changed_rules(self.security.rules, command)
         if isinstance(after, str):
             return Refused(Refusal.INVALID_RULES, after)
-        if after != before:
-            self.security = attrs.evolve(self.security, rules=after)
-            self._changed()
+        return self._secure(attrs.evolve(self.security, rules=after))
+
+    def _secure(self, after: Security, part: str | None = None) -> Result:
+        """`part`: whose version goes up as well, if anything has changed."""
+        if after != self.security:
+            self.security = after
+            self._changed(part)
         return self._done()
 
     def _in_use(self, node: NodeId) -> Refused | None:
@@ -259,6 +273,7 @@ class Registry(Document):
     def _forget(self, node: NodeId) -> None:
         """Delete what concerned a node that is gone; its id never means another one."""
         self.cluster_version = self.cluster_version.forgetting(node)
+        self.security = listeners.forgetting(self.security, node)
         pins = {group: pin for group, pin in self.pins.items() if pin != node}
         capacities = {one: part for one, part in self.policy.capacities.items() if one != node}
         if pins != self.pins:

@@ -1,19 +1,55 @@
-"""What the registry knows of security: one frozen value, replaced as a whole by every change."""
+"""What the registry keeps for security: one frozen value, replaced as a whole by every change. In
+images from version 9 on, and only if there is any."""
 
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
-from balancer.registry.packing import Field, PackingError, record
+from balancer.registry.packing import (
+    I32,
+    STRING,
+    U8,
+    U16,
+    Field,
+    PackingError,
+    mapping,
+    record,
+    sequence,
+)
+from balancer.registry.records import NODES_MAX, Address
 from balancer.registry.rules import RULES, Rule, rule_problem
+from paxos.ids import NodeId
+
+LISTENERS_MAX: Final = 16
+"""Of one node."""
+LISTENER_NAME_CHARS_MAX: Final = 64
+
+
+class ListenerAddress(NamedTuple):
+    """Where clients that came by a listener of this name reach a node."""
+
+    name: str
+    protocol: int
+    """Kafka's number: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
+    host: str
+    port: int
+
+    @property
+    def address(self) -> Address:
+        return Address(self.host, self.port)
 
 
 @attrs.frozen
 class Security:
-    """`rules` are sorted, each once."""
+    """Immutable: a change makes a new one. Mappings are ascending."""
 
+    listeners: Mapping[NodeId, tuple[ListenerAddress, ...]] = attrs.field(factory=dict)
+    """All listeners of a node, ascending by name. A node that is not here has one, PLAINTEXT, at
+    its address for Kafka clients."""
     rules: tuple[Rule, ...] = ()
+    """Sorted, each once."""
 
     @property
     def is_empty(self) -> bool:
@@ -22,8 +58,11 @@ class Security:
 
 
 NO_SECURITY: Final = Security()
-SECURITY: Final[Field[Security]] = record(Security, RULES)
-"""In images of the registry, from version 9 on."""
+LISTENERS: Final[Field[tuple[ListenerAddress, ...]]] = sequence(
+    record(ListenerAddress, STRING, U8, STRING, U16), LISTENERS_MAX
+)
+SECURITY: Final[Field[Security]] = record(Security, mapping(I32, LISTENERS, NODES_MAX), RULES)
+"""In images of the registry."""
 
 
 def check_security(security: Security) -> None:

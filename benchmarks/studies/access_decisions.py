@@ -73,7 +73,7 @@ def main() -> int:
     print(f"{'rules':>7}  {'cached':>9}  {'from the index':>14}")
     for count in (0, 10, 100, 1_000, 10_000):
         registry = Registry()
-        registry.security = Security(rules_of(count))
+        registry.security = Security(rules=rules_of(count))
         authorizer = Authorizer(registry, frozenset())
         decisions = Decisions(registry.security.rules)
 

@@ -6,8 +6,9 @@ leader is known to be a node other than the one that was asked.
 
 from collections.abc import Iterable
 
+from broker.ports import Reply
 from broker.requests.context import Broker
-from paxos.ids import GroupId
+from paxos.ids import GroupId, NodeId
 from wire.messages.common import LeaderIdAndEpoch, NodeEndpoint
 
 
@@ -19,13 +20,17 @@ def other_leader(broker: Broker, group: GroupId, uid: int) -> LeaderIdAndEpoch |
     return LeaderIdAndEpoch(leader.node, leader.epoch + broker.registry.epoch_base(uid))
 
 
-def endpoints(broker: Broker, named: Iterable[LeaderIdAndEpoch | None]) -> list[NodeEndpoint]:
-    """The addresses of the leaders that are named, each once."""
-    nodes = broker.registry.nodes
+def endpoints(
+    broker: Broker, reply: Reply, named: Iterable[LeaderIdAndEpoch | None]
+) -> list[NodeEndpoint]:
+    """The addresses of the leaders that are named, each once: those of the listener by which the
+    request came."""
+    registry, listener = broker.registry, reply.connection.listener.name
     found = []
     for leader_id in sorted({leader.leader_id for leader in named if leader is not None}):
-        node = next((one for one in nodes.values() if one.node == leader_id), None)
-        if node is not None:
-            host, port = node.kafka
-            found.append(NodeEndpoint(leader_id, host, port, node.zone or None))
+        node = NodeId(leader_id)
+        address = registry.address(node, listener)
+        if address is not None:
+            zone = registry.nodes[node].zone
+            found.append(NodeEndpoint(leader_id, *address, zone or None))
     return found

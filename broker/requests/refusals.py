@@ -4,9 +4,10 @@ Where a version has an error for the whole request, that says it; else every ite
 names is refused. Nothing is looked up or decided; long answers are encoded in the background.
 """
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterator, Sized
 from typing import Any, Final, cast
 
+from balancer.registry.records import Address, Node
 from broker.requests.context import Broker
 from broker.requests.named_items import NAMED, set_error
 from broker.requests.request import Request
@@ -23,11 +24,11 @@ BACKGROUND_FROM: Final = 500
 
 
 def whole_refusal(
-    broker: Broker, header: RequestHeader, error: ErrorCode, text: str
+    broker: Broker, header: RequestHeader, error: ErrorCode, text: str, listener: str
 ) -> Response | None:
     """An answer that has an error for the whole request; None where this version has none. Without
-    one, an empty answer would be taken for the truth."""
-    answer = _empty_answer(broker, header)
+    one, an empty answer would be taken for the truth. `listener`: the name of the client's."""
+    answer = _empty_answer(broker, header, listener)
     for field in fields_of(type(answer)):
         if field.name == "error_code" and field.spec.versions.has(header.api_version):
             set_error(answer, error, text)
@@ -38,10 +39,10 @@ def whole_refusal(
     return None
 
 
-def _empty_answer(broker: Broker, header: RequestHeader) -> Any:  # noqa: ANN401  a Response
+def _empty_answer(broker: Broker, header: RequestHeader, listener: str) -> Any:  # noqa: ANN401
     answer: Any = APIS[header.api_key].response()
     if isinstance(answer, metadata.MetadataResponse):
-        answer.brokers = known_brokers(broker)
+        answer.brokers = known_brokers(broker, listener)
     return answer
 
 
@@ -63,24 +64,33 @@ def _name_all(
     return refused > 0
 
 
-def known_brokers(broker: Broker) -> list[metadata.MetadataResponseBroker]:
-    """The nodes of the cluster, as Metadata names them."""
+def known_brokers(broker: Broker, listener: str) -> list[metadata.MetadataResponseBroker]:
+    """The nodes of the cluster, as Metadata names them to clients of a listener."""
     return [
-        metadata.MetadataResponseBroker(
-            node.node, node.kafka.host, node.kafka.port, node.zone or None
-        )
-        for node in broker.registry.nodes.values()
+        metadata.MetadataResponseBroker(node.node, *address, node.zone or None)
+        for node, address in reached_by(broker, listener)
     ]
+
+
+def reached_by(broker: Broker, listener: str) -> Iterator[tuple[Node, Address]]:
+    """The nodes that have a listener of this name, and where; the others are left out, as in
+    Kafka."""
+    registry = broker.registry
+    for node in registry.nodes.values():
+        address = registry.address(node.node, listener)
+        if address is not None:
+            yield node, address
 
 
 def refuse(broker: Broker, request: Request, error: ErrorCode, text: str, things: int) -> None:
     """Answer a decoded request with `error`. One that names nothing loses its connection."""
     header = request.header
-    whole = whole_refusal(broker, header, error, text)
+    listener = request.reply.connection.listener.name
+    whole = whole_refusal(broker, header, error, text, listener)
     if whole is not None:
         request.reply.complete(encode_response(header, whole))
         return
-    answer = _empty_answer(broker, header)  # here: it reads the registry
+    answer = _empty_answer(broker, header, listener)  # here: it reads the registry
 
     def written() -> list[Buffer] | None:
         if not _name_all(answer, header, request.message, error, text):

@@ -1,4 +1,4 @@
-"""The listeners that clients come by, as far as the broker needs to know them."""
+"""The listener that a client came by: its name decides which addresses the client is told."""
 
 from enum import Enum
 from typing import Final
@@ -7,12 +7,12 @@ import attrs
 
 
 class SecurityProtocol(Enum):
-    """What a listener demands of its clients; the values are Kafka's names."""
+    """Kafka's security protocols; the value is their number in Kafka, and in the registry."""
 
-    PLAINTEXT = "PLAINTEXT"
-    SSL = "SSL"
-    SASL_PLAINTEXT = "SASL_PLAINTEXT"
-    SASL_SSL = "SASL_SSL"
+    PLAINTEXT = 0
+    SSL = 1
+    SASL_PLAINTEXT = 2
+    SASL_SSL = 3
 
     @property
     def tls(self) -> bool:
@@ -32,3 +32,4 @@ class ClientListener:
 
 
 DEFAULT: Final = ClientListener("PLAINTEXT", SecurityProtocol.PLAINTEXT)
+"""That of `listen.kafka`. The registry has its address as that of the node itself."""

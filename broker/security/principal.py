@@ -28,4 +28,4 @@ class Principal:
 
 
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")
-"""Who comes by a listener that proves nobody."""
+"""A client that has proved nothing (Kafka's KafkaPrincipal.ANONYMOUS)."""

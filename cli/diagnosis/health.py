@@ -15,7 +15,7 @@ from cli.clusters import target as chosen
 from cli.clusters.kafka_commands import DEGRADED, FAILED, UNKNOWN
 from cli.diagnosis import view as cluster_view
 from cluster import health
-from cluster.status import COLUMNS, ClusterView, NodeRow
+from cluster.status import COLUMNS, ClusterView, NodeRow, insecure_listeners
 
 CODES: Final[Mapping[str, int]] = {
     "healthy": 0,
@@ -81,7 +81,17 @@ def judge(view: ClusterView, waiting: Mapping[int, str]) -> Verdict:
     if view.unknown():
         return Verdict("failing", [*view.unknown(), *missing, *late])
     problems = [*missing, *late, *_clocks(view)]
-    return Verdict("degraded" if problems else "healthy", problems)
+    return Verdict("degraded" if problems else "healthy", [*problems, *_insecure(view)])
+
+
+def _insecure(view: ClusterView) -> list[str]:
+    """Said, but no reason to send clients elsewhere: an operator has allowed it."""
+    return [
+        f"node {row.spec.id} has insecure listeners: everyone who reaches {', '.join(found)} may "
+        "do everything (security.insecure_listeners)"
+        for row in view.nodes
+        if (found := insecure_listeners(row))
+    ]
 
 
 def _silence(row: NodeRow) -> str:

@@ -19,10 +19,10 @@ from typing import Any, Final
 
 import attrs
 
-from runtime.config.config import CONFIG_FILE_BYTES_MAX, Config, ConfigError, load
+from runtime.config.config import CONFIG_FILE_BYTES_MAX, SECTIONS, Config, ConfigError, load
 from runtime.config.contradictions import mistaken_machine
 from runtime.config.fields import NAME_LENGTH_MAX, Address, parse_address, show
-from runtime.config.sections import NODE_ID_MAX, SECTIONS
+from runtime.config.sections import NODE_ID_MAX
 
 CORES: Final = "cores"
 """`machine.processes`: as many as the machine has cores to give."""

@@ -17,6 +17,8 @@ from broker.producers.producer_connections import NO_PRODUCER, ProducerConnectio
 from paxos.entry import Buffer
 from paxos.ids import GroupId
 from runtime.clients.backpressure import Backpressure, RefusalSight
+from runtime.clients.doors import PLAIN, Door
+from runtime.clients.endings import Endings
 from runtime.clients.places import Places
 from runtime.clients.response_slot import ResponseSlot
 from runtime.network.channel import Channel
@@ -35,6 +37,7 @@ UNSENT_BYTES_MAX: Final = 128 * 1024 * 1024
 """With more unread answers than this, a client is not a slow reader but a broken one."""
 ANSWERS_AHEAD_BYTES: Final = 1024 * 1024
 """While a client has more unread answers than this, no further requests of it are read."""
+HANDSHAKE_S: Final = 10.0
 FIRST_REQUEST_S: Final = 30.0
 """A connection without a request for this long is closed."""
 NOT_SEEN: Final = -1
@@ -48,17 +51,6 @@ REQUEST_NOT_FINISHED_S: Final = 30.0
 ANSWER_NOT_READ_S: Final = 60.0
 """A client that reads nothing of its answers for this long is closed: they use our memory."""
 REFUSALS_LOGGED_EVERY_S: Final = 1.0
-FAULTS_LOGGED_PER_S: Final = 10
-CUT_OFF: Final = "this node is cut off from its peers"
-USUAL_ENDINGS: Final = (
-    "closed by the other side",
-    "receive failed",
-    "send failed",
-    "idle",
-    "this node stops",
-    CUT_OFF,
-)
-"""Reasons that are not a client's fault."""
 
 
 class Serve(Protocol):
@@ -87,10 +79,10 @@ class ClientLimits:
 class Client:
     """One connection of a client."""
 
-    def __init__(self, clients: "Clients", host: str) -> None:
+    def __init__(self, clients: "Clients", host: str, door: Door) -> None:
         self.clients, self.host = clients, host
         self.channel: Channel | None = None
-        self.connection = Connection()
+        self.connection = Connection(door.listener)
         self.queue: deque[ResponseSlot] = deque()
         self.unanswered_bytes = 0
         self.producer_id = NO_PRODUCER
@@ -311,6 +303,8 @@ class Client:
             self.unfinished_boot_ns, self.unfinished_received = now, channel.received_bytes
         elif now - self.unfinished_boot_ns > REQUEST_NOT_FINISHED_S * 1e9:
             return "a request was not finished in time"
+        if channel.shaking and now - self.opened_boot_ns > HANDSHAKE_S * 1e9:
+            return "its TLS handshake was not finished in time"
         if not self.has_sent and now - self.opened_boot_ns > FIRST_REQUEST_S * 1e9:
             if not channel.partial_bytes:
                 return "it has not asked anything"
@@ -366,8 +360,7 @@ class Clients:
         self.round_boot_ns = boot_ns()
         """The time of the last housekeeping."""
         self._refused_logged_ns = 0
-        self._faults_since_ns = 0
-        self._faults_logged = 0
+        self._endings = Endings(journal, boot_ns)
         self.producer_connections = ProducerConnections()
         self.connections: dict[Client, None] = {}
         """In order of arrival, so that loops over them are deterministic."""
@@ -394,7 +387,7 @@ class Clients:
         for client in self.connections:
             client.pause()
 
-    def accept(self, sock: Stream, host: str) -> None:
+    def accept(self, sock: Stream, host: str, door: Door = PLAIN) -> None:
         if self.stops:
             sock.close()
             return
@@ -402,12 +395,13 @@ class Clients:
         if limit:
             self._refuse(sock, host, limit)
             return
-        client = Client(self, host)
+        client = Client(self, host, door)
         client.active_boot_ns = client.opened_boot_ns = self.round_boot_ns
-        client.channel = Channel(
+        client.channel = door.channel(
             self._plane,
             sock,
             self.limits.frames,
+            client.connection,
             on_frame=client.on_frame,
             on_closed=client.on_closed,
             unsent_bytes_max=UNSENT_BYTES_MAX,
@@ -555,20 +549,7 @@ class Clients:
             if client.held_by is not None:
                 client.held_by.leave(client)
             self.unaware_of_refusal.pop(client, None)
-            self._tell(client.host, reason)
-
-    def _tell(self, host: str, reason: str) -> None:
-        """Log why a connection ended: usual reasons at the level debug, faults as warnings, but
-        only FAULTS_LOGGED_PER_S of them."""
-        if reason.startswith(USUAL_ENDINGS):
-            self._journal.debug("client gone", host=host, reason=reason)
-            return
-        now = self._boot_ns()
-        if now - self._faults_since_ns > 1_000_000_000:
-            self._faults_since_ns, self._faults_logged = now, 0
-        self._faults_logged += 1
-        if self._faults_logged <= FAULTS_LOGGED_PER_S:
-            self._journal.warning("client closed", host=host, reason=reason)
+            self._endings.tell(client.host, reason)
 
     def look(self) -> None:
         """Called every tick: clients with refusals may have seen them, and released clients have

@@ -10,7 +10,8 @@ from typing import Final
 
 from broker.requests.context import Broker
 from paxos.ids import MS, REGISTRY_GROUP, GroupId
-from runtime.clients.clients import CUT_OFF, Clients
+from runtime.clients.clients import Clients
+from runtime.clients.endings import CUT_OFF
 from runtime.engine.engine import Engine
 from runtime.membership.quorum_contact import QuorumContact, QuorumView
 from runtime.network.listener import Listening
@@ -31,21 +32,21 @@ class Gate:
         self.contact = QuorumContact(self._touch, engine.multi.timing.lease_ns)
         broker.redirects_clients = lambda: self.contact.cut_off
         broker.client_service = lambda: self.state
-        self._listener: Listening | None = None
-        """The listener of the Kafka port, once it is bound."""
+        self._listeners: list[Listening] = []
+        """Those of Kafka clients, once they are bound."""
         self.learning = True
         """Whether our copy of the registry has not been current since the start."""
         self._learning_since: int | None = None
         self._told = False
 
     def guard(self, listener: Listening) -> None:
-        """Take over the Kafka port: bound, but closed at first."""
-        self._listener = listener
+        """Take over a port of Kafka clients: bound, but closed at first."""
+        self._listeners.append(listener)
         if self.learning:
             listener.refuse_all()
 
     def tick(self, boot_ns: int) -> None:
-        contact, listener = self.contact, self._listener
+        contact, listeners = self.contact, self._listeners
         contact.look(boot_ns)
         if self.learning:
             self._look_whether_learned(boot_ns)
@@ -56,15 +57,18 @@ class Gate:
             else:
                 self._journal.warning("in contact with a majority again: clients are served")
         shut = contact.closed or self.learning
-        if listener is None or listener.accepting is not shut:
+        turned = [one for one in listeners if one.accepting is shut]
+        if not turned:
             return
         if shut:
-            listener.refuse_all()
+            for listener in turned:
+                listener.refuse_all()
             closed = len(self._clients.connections)
             self._journal.warning("cut off: clients are disconnected", connections=closed)
             self._clients.close_all(CUT_OFF)
         else:
-            listener.accept_again()
+            for listener in turned:
+                listener.accept_again()
 
     def _look_whether_learned(self, boot_ns: int) -> None:
         if self._learning_since is None or self.contact.cut_off:

@@ -24,9 +24,16 @@ from paxos.ids import NodeId
 from paxos.timing import Strategy
 from runtime.config.contradictions import contradictions
 from runtime.config.fields import Address, ConfigError, doc_of, parse_address, show
+from runtime.config.listeners import (
+    ListenerSettings,
+    TlsSection,
+    as_toml,
+    of_listen,
+    problems,
+    take,
+)
 from runtime.config.sections import (
     NODE_ID_MAX,
-    SECTIONS,
     BalancerSection,
     BrokerSection,
     CatchupSection,
@@ -39,6 +46,7 @@ from runtime.config.sections import (
     PaxosSection,
     StorageSection,
 )
+from runtime.config.sections import SECTIONS as PLAIN_SECTIONS
 from runtime.config.security import SecuritySection
 
 __all__ = [
@@ -51,6 +59,11 @@ __all__ = [
     "parse_address",
 ]
 
+SECTIONS: Final[Mapping[str, type[Any]]] = {
+    **PLAIN_SECTIONS,
+    "tls": TlsSection,
+}
+LISTENERS: Final = "listeners"
 ENV_PREFIX: Final = "EVENKEEL_"
 CONFIG_FILE_BYTES_MAX: Final = 64 * 1024
 NOT_SETTINGS: Final = ("EVENKEEL_CONTEXT",)
@@ -95,7 +108,10 @@ class Config:
     broker: BrokerSection = attrs.Factory(BrokerSection)
     limits: LimitsSection = attrs.Factory(LimitsSection)
     log: LogSection = attrs.Factory(LogSection)
+    tls: TlsSection = attrs.Factory(TlsSection)
     security: SecuritySection = attrs.Factory(SecuritySection)
+    listeners: tuple[ListenerSettings, ...] = attrs.field(default=())
+    """The [[listeners]]; where there are none, `listen.kafka` is the only one."""
 
     def __attrs_post_init__(self) -> None:
         if self.node.id not in self.peers:
@@ -106,7 +122,10 @@ class Config:
                     "[peers] lists every node of the cluster, this one included"
                 ]
             )
-        against = list(contradictions(self.node.id, self.listen, self.peers))
+        against = [
+            *problems(self.listen, self.listeners, self.tls, self.security),
+            *contradictions(self.node.id, self.listen, self.peers, self.for_clients),
+        ]
         if against:
             raise ConfigError(against)
         least = self.paxos.drain_ms + self.paxos.steal_settle_ms
@@ -121,6 +140,11 @@ class Config:
                     f"take {takes}; raise it above {least} or lower those"
                 ]
             )
+
+    @property
+    def for_clients(self) -> tuple[ListenerSettings, ...]:
+        """All listeners for Kafka clients, by name."""
+        return tuple(sorted(self.listeners or (of_listen(self.listen),), key=lambda one: one.name))
 
     @property
     def founders(self) -> tuple[NodeId, ...]:
@@ -140,6 +164,7 @@ class Config:
                 setting = f"{field.name} = {show(getattr(section, field.name))}"
                 lines.append(f"{setting:<36} # {doc_of(field)}")
             lines.append("")
+        lines += as_toml(self.listeners)
         lines.append("[peers]")
         lines += [f"{node} = {show(address)}" for node, address in self.peers.items()]
         return "\n".join(lines) + "\n"
@@ -167,6 +192,7 @@ class _Loader:
     values: dict[str, dict[str, Any]] = attrs.Factory(lambda: {name: {} for name in SECTIONS})
     sources: dict[str, str] = attrs.Factory(dict)
     peers: dict[NodeId, Address] = attrs.Factory(dict)
+    listeners: list[ListenerSettings] = attrs.Factory(list)
 
     def take(self, settings: Iterable[_Setting]) -> None:
         for setting in settings:
@@ -177,6 +203,9 @@ class _Loader:
 
     def _take_one(self, setting: _Setting) -> None:
         """Parse and keep one setting; a later source overrides an earlier one."""
+        if setting.section == LISTENERS:
+            self._take_listeners(setting)
+            return
         dotted = f"{setting.section}.{setting.key}"
         if setting.section == "peers":
             if not (setting.key.isascii() and setting.key.isdigit()):
@@ -196,6 +225,15 @@ class _Loader:
         self.values[setting.section][setting.key] = _parsed(dotted, parser, setting.raw)
         self.sources[dotted] = setting.source
 
+    def _take_listeners(self, setting: _Setting) -> None:
+        if not isinstance(setting.raw, list) or not all(isinstance(x, dict) for x in setting.raw):
+            raise ValueError("listeners are tables in the file, [[listeners]], one for each")
+        for table in setting.raw:
+            try:
+                self.listeners.append(take(table, setting.source))
+            except ConfigError as error:
+                self.problems += error.problems
+
     def build(self) -> Config:
         sections: dict[str, Any] = {}
         for name, section_class in SECTIONS.items():
@@ -212,7 +250,7 @@ class _Loader:
                     self.problems += [self._with_source(problem) for problem in error.problems]
         if not self.problems:
             try:
-                return Config(peers=self.peers, **sections)
+                return Config(peers=self.peers, listeners=tuple(self.listeners), **sections)
             except ConfigError as error:
                 self.problems += [self._with_source(problem) for problem in error.problems]
         raise ConfigError(self.problems)
@@ -288,6 +326,9 @@ def _from_file(path: Path, problems: list[str]) -> Iterable[_Setting]:
         problems.append(f"{path}: not TOML: {error}")
         return
     for name, table in tables.items():
+        if name == LISTENERS:
+            yield _Setting(name, "", table, str(path))
+            continue
         if not isinstance(table, dict):
             problems.append(f"{path}: {name} is outside of a section; put it under a [section]")
             continue

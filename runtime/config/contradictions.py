@@ -11,12 +11,13 @@ told is believed: there may be a proxy or a load balancer in front (`evenkeel do
 
 import ipaddress
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 from paxos.ids import NodeId
 from runtime.config.fields import Address, show
+from runtime.config.listeners import ListenerSettings
 from runtime.config.sections import ListenSection
 
 EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 (a cure to be printed)
@@ -24,11 +25,16 @@ TRANSLATED: Final = "or listen on 0.0.0.0 if an address is translated on the way
 
 
 def contradictions(
-    me: NodeId, listen: ListenSection, peers: Mapping[NodeId, Address]
+    me: NodeId,
+    listen: ListenSection,
+    peers: Mapping[NodeId, Address],
+    for_clients: Sequence[ListenerSettings],
 ) -> Iterator[str]:
     """A sentence for each; it begins with the setting to change."""
     others = {node: address for node, address in peers.items() if node != me}
-    narrow = any(one.is_loopback for one in (listen.peer, listen.kafka, peers[me]))
+    narrow = any(
+        one.is_loopback for one in (listen.peer, *(x.bind for x in for_clients), peers[me])
+    )
     elsewhere = next(
         (
             f"peers.{node} = {show(one)}"
@@ -54,14 +60,16 @@ def contradictions(
             f"peers.{me} = {show(own)}: the other nodes cannot connect to it, for "
             f"{elsewhere} is on another machine; name this machine's own address"
         )
-    yield from _for_clients(listen, elsewhere)
+    if all(one.bind.is_loopback and one.told_to_clients.is_loopback for one in for_clients):
+        yield from _for_clients(for_clients, elsewhere)
 
 
-def _for_clients(listen: ListenSection, elsewhere: str) -> Iterator[str]:
-    if listen.kafka.is_loopback and listen.told_to_clients.is_loopback and elsewhere:
-        wildcard = Address(EVERYWHERE, listen.kafka.port)
+def _for_clients(for_clients: Sequence[ListenerSettings], elsewhere: str) -> Iterator[str]:
+    first = for_clients[0].bind
+    if elsewhere:
+        wildcard = Address(EVERYWHERE, first.port)
         yield (
-            f"listen.kafka = {show(listen.kafka)}: only clients on this machine can connect to it, "
+            f"listen.kafka = {show(first)}: only clients on this machine can connect to it, "
             f"and {elsewhere} is on another; set listen.kafka = {show(wildcard)} and "
             "listen.advertised_kafka to this machine's address"
         )

@@ -208,6 +208,8 @@ def show(value: object) -> str:
         return f"a {type(value).__name__} that is too long to show"
     if isinstance(value, int):
         return text
+    if isinstance(value, tuple) and not isinstance(value, Address):
+        return f"[{', '.join(map(show, value))}]"
     escaped = "".join(
         f"\\{char}" if char in '"\\' else char if char.isprintable() else f"\\U{ord(char):08x}"
         for char in text

@@ -26,6 +26,9 @@ def parse_principals(raw: object) -> str:
 @attrs.frozen(kw_only=True)
 class SecuritySection:
     SECTION: ClassVar = "security"
+    insecure_listeners: bool = bool_field(
+        False, "allow listeners that other machines reach and that prove nobody"
+    )
     authorizer: str = choice_field(
         "none", ("none", ACL), "acl: rules say what each client may do; none: everything"
     )

@@ -19,6 +19,7 @@ from balancer.registry.commands import (
     Result,
     SetPlacement,
 )
+from balancer.registry.listeners import SetListeners
 from balancer.registry.registry import Registry
 from broker.ports import Groups
 from broker.proposals.commands import CommandKind, opaque
@@ -26,6 +27,8 @@ from broker.proposals.intake import Done, FailureReason, Outcome
 from paxos.ids import MS, REGISTRY_GROUP, NodeId, Now
 
 RETRY_NS: Final = 500 * MS
+LISTENERS_FROM: Final = 3
+"""The cluster version from which the registry keeps addresses of listeners (broker.formats)."""
 
 OnResult = Callable[[Result | None], None]
 
@@ -65,9 +68,11 @@ class Joining:
         found: FoundCluster,
         register: RegisterNode,
         nodes: Iterable[NodeId],
+        listeners: SetListeners | None = None,
     ) -> None:
         self.client, self._found, self._register = client, found, register
         self._nodes = frozenset(nodes)
+        self._listeners = listeners or SetListeners(register.node, ())
         self._asked: Command | None = None
         self._asked_boot_ns = 0
         self.refusal = ""
@@ -93,12 +98,22 @@ class Joining:
         node = self.client.registry.nodes.get(self._register.node)
         return node is not None and node.incarnation >= self._register.incarnation
 
+    @property
+    def _listeners_differ(self) -> bool:
+        """Whether the registry has other addresses of our listeners, and may be told ours: at a
+        lower cluster version it cannot be."""
+        registry, ours = self.client.registry, self._listeners
+        known = registry.security.listeners.get(ours.node, ())
+        return known != ours.listeners and registry.cluster_version.version >= LISTENERS_FROM
+
     def _missing(self) -> Command | None:
         registry = self.client.registry
         if registry.cluster is None:
             return Decided(registry.applied, self._found)
         if not self.registered:
             return self._register
+        if self._listeners_differ:
+            return self._listeners
         if not registry.placement and self._nodes <= registry.nodes.keys():
             even = even_placement(registry.groups, self._nodes)  # type: ignore[arg-type] # ints
             return SetPlacement(registry.versions.placement, even)

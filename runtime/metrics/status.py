@@ -11,6 +11,7 @@ from paxos.ids import MS, NOBODY, GroupId, Now
 from runtime.balancing.balancing_loop import BalancingLoop
 from runtime.balancing.handovers import Handovers
 from runtime.config.config import Config
+from runtime.config.listeners import ListenerSettings, kafka_address
 from runtime.engine.engine import Engine
 from runtime.metrics.upkeep import group_status, upkeep_status
 from runtime.upkeep.upkeep import Upkeep
@@ -46,7 +47,8 @@ def node_status(
         "cluster_version": registry.cluster_version.version,
         "pid": os.getpid(),
         "durability": config.storage.durability,
-        "kafka": str(config.listen.told_to_clients),
+        "kafka": str(kafka_address(config.for_clients)),
+        "listeners": [_listener(one) for one in config.for_clients],
         "uptime_s": round((now.boot_ns - started_boot_ns) / 1e9, 3),
         **_clock(engine),
         "clients": broker.client_service(),
@@ -90,6 +92,17 @@ def node_status(
         ],
         "forwarded_requests": engine.statistics.forwarded_out,
         "rss_bytes": rss_bytes(),
+    }
+
+
+def _listener(one: ListenerSettings) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "protocol": one.protocol,
+        "bind": str(one.bind),
+        "advertised": str(one.told_to_clients),
+        "client_certificates": one.client_certificates,
+        "insecure": one.insecure,
     }
 
 

@@ -170,6 +170,9 @@ class Channel:
         """Set other limits for the next frames, e.g. once the sender is known."""
         self._assembler.limits = limits
 
+    shaking = False
+    """Whether a handshake comes first, and is not over yet."""
+
     def has_hung_up(self) -> bool:
         """Whether the other side has closed, even if not all of its data was read."""
         return self.closed or self._sock.has_hung_up()

@@ -56,11 +56,13 @@ from balancer.registry.commands import (
     TopicCreated,
     TopicDeleted,
 )
+from balancer.registry.listeners import SetListeners
 from balancer.registry.packing import PackingError
 from balancer.registry.policy import PlanMove, PlanRecord, Policy, Weights
 from balancer.registry.records import Address, Outcome, PartitionPlace, StealToken, Topic
 from balancer.registry.registry import Registry
 from balancer.registry.rules import CreateRules, DeleteRules, Rule
+from balancer.registry.security import ListenerAddress
 from balancer.registry.versions import (
     HoldClusterVersion,
     LaterVersionError,
@@ -163,6 +165,14 @@ COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
     ),
     CreateRules: st.builds(CreateRules, rules),
     DeleteRules: st.builds(DeleteRules, rules),
+    SetListeners: st.builds(
+        SetListeners,
+        i32,
+        st.lists(
+            st.builds(ListenerAddress, text, st.integers(0, 255), text, st.integers(0, 65_535)),
+            max_size=3,
+        ).map(tuple),
+    ),
 }
 RESULTS: dict[type[Any], st.SearchStrategy[Any]] = {
     Refused: st.builds(Refused, refusals, text),
@@ -237,6 +247,10 @@ GOLDEN: list[tuple[Command, str]] = [
     (RaiseClusterVersion(2), "0122 0002"),
     (HoldClusterVersion(True), "0123 01"),
     (NoteReads(NodeId(3), Reads(1, 2, "0.3.0")), "0124 00000003 0001 0002 0005302e332e30"),
+    (
+        SetListeners(NodeId(3), (ListenerAddress("TLS", 1, "h", 9093),)),
+        "0125 00000003 00000001 0003544c53 01 000168 2385",
+    ),
     (
         CreateRules((Rule(2, "t", 3, "User:a", "*", 3, 3),)),
         "0127 00000001 02 000174 03 0006557365723a61 00012a 03 03",
@@ -391,6 +405,17 @@ def test_the_bytes_of_an_image_do_not_change() -> None:
     assert Registry.restore(image(7)).snapshot() == image(7)
     assert versioned().snapshot() == image(8)
     assert Registry.restore(image(8)).snapshot() == image(8)
+    assert secured().snapshot() == image(9)
+    assert Registry.restore(image(9)).snapshot() == image(9)
+
+
+def test_an_image_without_anything_of_security_is_written_as_before() -> None:
+    """A node that has no listeners of its own any more leaves no trace of them."""
+    registry = secured()
+    run(registry, SetListeners(NodeId(2), ()))
+    assert registry.snapshot()[0] == 8
+    with pytest.raises(PackingError, match="an older one says as much"):
+        Registry.restore(bytes((9,)) + registry.snapshot()[1:] + bytes(4))
 
 
 def test_an_image_of_before_replicas_had_an_order_is_read() -> None:
@@ -474,6 +499,22 @@ def versioned() -> Registry:
         NoteReads(NodeId(2), Reads(1, 2, "0.3.0")),
         RaiseClusterVersion(2),
         HoldClusterVersion(True),
+    )
+    return registry
+
+
+def secured() -> Registry:
+    """Also with the addresses of a node's listeners."""
+    registry = versioned()
+    run(
+        registry,
+        SetListeners(
+            NodeId(2),
+            (
+                ListenerAddress("PLAINTEXT", 0, "10.0.0.2", 9092),
+                ListenerAddress("TLS", 1, "bus-2.example.com", 9093),
+            ),
+        ),
     )
     return registry
 

@@ -15,6 +15,7 @@ from balancer.registry.commands import (
     Refused,
 )
 from balancer.registry.image import IMAGE_VERSION
+from balancer.registry.listeners import SetListeners
 from balancer.registry.rules import CreateRules, DeleteRules
 from balancer.registry.versions import HoldClusterVersion, NoteReads, RaiseClusterVersion, Reads
 from broker.formats import RAISES, ROWS, FormatGate, Place
@@ -36,7 +37,7 @@ EXISTING: dict[Place, set[int]] = {
     Place.ENTRY: set(CommandKind),
     Place.REGISTRY: set(registry_codec.KINDS),
     Place.COORDINATOR: set(CoordinatorKind),
-    Place.REGISTRY_IMAGE: {IMAGE_VERSION, IMAGE_VERSION - 1, IMAGE_VERSION - 2},
+    Place.REGISTRY_IMAGE: set(range(7, IMAGE_VERSION + 1)),
     Place.COORDINATOR_IMAGE: {coordinator_image.VERSION},
     Place.CHUNK: {kind << 8 | one for kind, one in checkpoint_chunks.VERSIONS.items()},
     Place.LOG_RECORD: {
@@ -90,7 +91,7 @@ OF_VERSION_2: list[Any] = [
     HoldClusterVersion(True),
     NoteReads(NODE, Reads(1, 2, "0.3.0")),
 ]
-OF_VERSION_3: list[Any] = [CreateRules(()), DeleteRules(())]
+OF_VERSION_3: list[Any] = [SetListeners(NODE, ()), CreateRules(()), DeleteRules(())]
 OF_VERSION_1: list[Any] = [CreatePartitions("t", 6), PinGroup(GROUP, NODE), DrainNode(NODE, True)]
 
 
@@ -114,6 +115,13 @@ def test_what_an_older_node_cannot_read_is_refused_in_words(command: Any, since:
         told_so = f"needs cluster version {since}, and the cluster is at {since - 1}: node 2 runs"
         assert told_so in result.detail
     assert told(FormatGate(lambda: since), command) is None
+
+
+@pytest.mark.parametrize("command", OF_VERSION_3, ids=lambda one: type(one).__name__)
+def test_security_needs_the_third_version(command: Any) -> None:
+    result = told(FormatGate(lambda: 2), command)
+    assert "needs cluster version 3, and the cluster is at 2" in result.detail
+    assert told(FormatGate(lambda: 3), command) is None
 
 
 @pytest.mark.parametrize("command", OF_VERSION_1, ids=lambda one: type(one).__name__)

@@ -537,4 +537,15 @@ CLIENTS = [
     ),
 ]
 
-STORIES = [*NODES, *MASTERS, *REPLICAS, *STORAGE, *BALANCER, *CLIENTS]
+SECURITY = [
+    of_node("EvenkeelInsecureListener", "evenkeel_insecure_listeners", 1, 0, "11m", "9m"),
+    of_node(
+        "EvenkeelCertificateExpires",
+        "evenkeel_tls_expires_timestamp_seconds",
+        *(1_000_000, 9_000_000),
+        *("16m", "14m"),
+    ),
+    of_node("EvenkeelTlsFilesRefused", "evenkeel_tls_files_refused", 1, 0, "7m", "5m45s"),
+]
+
+STORIES = [*NODES, *MASTERS, *REPLICAS, *STORAGE, *BALANCER, *CLIENTS, *SECURITY]

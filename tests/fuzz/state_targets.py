@@ -43,12 +43,14 @@ from balancer.registry.commands import (
     TopicCreated,
     TopicDeleted,
 )
+from balancer.registry.listeners import SetListeners
 from balancer.registry.load import ClusterLoad, LoadError, decode_report, encode_report
 from balancer.registry.packing import PackingError
 from balancer.registry.policy import PlanMove, PlanRecord, Policy, Weights
 from balancer.registry.records import Outcome, PartitionPlace, PartitionUid, StealToken, Topic
 from balancer.registry.registry import Registry
 from balancer.registry.rules import CreateRules, DeleteRules, Rule
+from balancer.registry.security import ListenerAddress
 from balancer.registry.versions import HoldClusterVersion, NoteReads, RaiseClusterVersion, Reads
 from broker.state_machine.checkpoint_chunks import PORTABLE, ImageError, decode_chunk, encode_chunk
 from coordinator.model import (
@@ -225,6 +227,7 @@ def registry_commands() -> list[Command]:
         NoteReads(NodeId(1), Reads(1, 2, "0.3.0")),
         RaiseClusterVersion(2),
         HoldClusterVersion(True),
+        SetListeners(NodeId(1), (ListenerAddress("TLS", 1, "h", 9093),)),
         CreateRules((RULE, RULE._replace(operation=4))),
         DeleteRules((RULE,)),
     ]

@@ -5,6 +5,7 @@ from typing import Final
 from broker.handlers.cluster.metadata import controller
 from broker.requests.access import cluster_operations
 from broker.requests.context import Broker
+from broker.requests.refusals import reached_by
 from broker.requests.request import Request
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
@@ -37,19 +38,19 @@ def _response(
             endpoint_type=message.endpoint_type,
         )
     alive = broker.groups.alive()
+    listener = request.reply.connection.listener.name
     return DescribeClusterResponse(
         endpoint_type=ENDPOINT_BROKERS,
         cluster_id=broker.config.cluster_id,
-        controller_id=controller(broker),
+        controller_id=controller(broker, listener),
         brokers=[
             DescribeClusterBroker(
                 node.node,
-                node.kafka.host,
-                node.kafka.port,
+                *address,
                 node.zone or None,
                 message.include_fenced_brokers and node.node not in alive,
             )
-            for node in broker.registry.nodes.values()
+            for node, address in reached_by(broker, listener)
         ],
         cluster_authorized_operations=cluster_operations(
             broker, request, asked=message.include_cluster_authorized_operations

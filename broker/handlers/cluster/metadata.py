@@ -50,6 +50,8 @@ from wire.messages.metadata import (
 )
 
 REBOOTSTRAP_FROM: Final = 13
+LISTENER_NOT_FOUND_FROM: Final = 6
+"""Before, a leader without the client's listener is LEADER_NOT_AVAILABLE, as in Kafka."""
 NULL_NAME_FROM: Final = 12
 """The first version in which the name of a topic that is unknown by its id is null."""
 
@@ -223,8 +225,9 @@ def _answer(
         request.reply.close("a topic is not known here: this node is still catching up")
         return
     sees = visible_topics(broker, request)
+    listener = request.reply.connection.listener.name
     if wanted is not None:
-        topics = [_asked_topic(broker, one, header.api_version, sees) for one in wanted]
+        topics = [_asked_topic(broker, one, header.api_version, listener, sees) for one in wanted]
         response = _response(broker, request, message, [*topics, *denied])
         request.reply.complete(encode_response(header, response))
         _note_moves_told(broker, request, [_find(broker, one) for one in wanted])
@@ -234,13 +237,13 @@ def _answer(
         message.include_topic_authorized_operations,
     )
     personal = sees is not EVERYTHING or (broker.authorizer is not None and any(flags))
-    state, variant = _state(broker), (header.api_version, *flags)
+    state, variant = _state(broker), (header.api_version, *flags, listener)
     frame = None
     if not personal:  # what others were told must not be told to this client
         frame = broker.metadata_cache.get(state, variant, header.correlation_id)
     if frame is None:
         shown = filter(lambda topic: sees(topic.name), broker.registry.topics.values())
-        topics = [_topic(broker, topic) for topic in shown]
+        topics = [_topic(broker, topic, header.api_version, listener) for topic in shown]
         frame = encode_response(header, _response(broker, request, message, topics))
         if not personal:
             broker.metadata_cache.put(state, variant, frame)
@@ -284,6 +287,7 @@ def _response(
     message: MetadataRequest,
     topics: list[MetadataResponseTopic],
 ) -> MetadataResponse:
+    listener = request.reply.connection.listener.name
     if message.include_topic_authorized_operations:
         for topic in topics:
             if topic.error_code == ErrorCode.NONE:
@@ -291,9 +295,9 @@ def _response(
                     broker, request, ResourceType.TOPIC, topic.name or ""
                 )
     return MetadataResponse(
-        brokers=known_brokers(broker),
+        brokers=known_brokers(broker, listener),
         cluster_id=broker.config.cluster_id,
-        controller_id=controller(broker),
+        controller_id=controller(broker, listener),
         topics=topics,
         cluster_authorized_operations=cluster_operations(
             broker, request, asked=message.include_cluster_authorized_operations
@@ -301,12 +305,13 @@ def _response(
     )
 
 
-def controller(broker: Broker) -> int:
+def controller(broker: Broker, listener: str) -> int:
     """The master of the registry's Paxos group, or this node while there is none: every node
     accepts requests meant for the controller and waits for the election itself. An administration
     client that is told of no controller does not ask again: librdkafka's waited until its
-    timeout."""
-    nodes = broker.registry.nodes
+    timeout. So another node takes its place if the client cannot reach it by its listener."""
+    registry = broker.registry
+    nodes = [node for node in registry.nodes if registry.address(node, listener) is not None]
     node = broker.leaders.of(REGISTRY_GROUP).node
     if node is not None and node in nodes:
         return node
@@ -314,11 +319,15 @@ def controller(broker: Broker) -> int:
 
 
 def _asked_topic(
-    broker: Broker, one: MetadataRequestTopic, version: int, sees: Callable[[str], bool]
+    broker: Broker,
+    one: MetadataRequestTopic,
+    version: int,
+    listener: str,
+    sees: Callable[[str], bool],
 ) -> MetadataResponseTopic:
     topic = _find(broker, one)
     if topic is not None and (one.topic_id == UUID_ZERO or sees(topic.name)):
-        return _topic(broker, topic)
+        return _topic(broker, topic, version, listener)
     if one.topic_id != UUID_ZERO:
         name = None if version >= NULL_NAME_FROM else ""
         return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, name, one.topic_id)
@@ -331,14 +340,16 @@ def _asked_topic(
     return MetadataResponseTopic(error, name)
 
 
-def _topic(broker: Broker, topic: Topic) -> MetadataResponseTopic:
+def _topic(broker: Broker, topic: Topic, version: int, listener: str) -> MetadataResponseTopic:
     views: dict[GroupId, View] = {}
     partitions = []
     for index, place in enumerate(topic.partitions):
         view = views.get(place.group)
         if view is None:
-            view = views[place.group] = view_of(broker, place.group)
+            view = views[place.group] = view_of(broker, place.group, listener)
         error, leader, epoch, *nodes = view
+        if error == ErrorCode.LISTENER_NOT_FOUND and version < LISTENER_NOT_FOUND_FROM:
+            error = ErrorCode.LEADER_NOT_AVAILABLE
         epoch += topic.epoch_base(index)
         partitions.append(MetadataResponsePartition(error, index, leader, epoch, *nodes))
     return MetadataResponseTopic(

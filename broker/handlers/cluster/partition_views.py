@@ -19,7 +19,9 @@ class View(NamedTuple):
     offline: list[int]
 
 
-def view_of(broker: Broker, group: GroupId) -> View:
+def view_of(broker: Broker, group: GroupId, listener: str) -> View:
+    """As a client that came by `listener` sees it: to a master without that listener it cannot
+    connect."""
     leader, epoch = broker.leaders.of(group)
     replicas = _replicas(broker, group)
     members, alive = broker.groups.members(group), broker.groups.alive()
@@ -30,6 +32,8 @@ def view_of(broker: Broker, group: GroupId) -> View:
     )
     if leader is None or leader not in broker.registry.nodes:
         return View(ErrorCode.LEADER_NOT_AVAILABLE, -1, epoch, *nodes)
+    if broker.registry.address(leader, listener) is None:
+        return View(ErrorCode.LISTENER_NOT_FOUND, -1, epoch, *nodes)
     return View(ErrorCode.NONE, leader, epoch, *nodes)
 
 

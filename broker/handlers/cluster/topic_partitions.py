@@ -126,6 +126,7 @@ def _look(
 ) -> Iterator[None]:
     """Fill a page, and say where the next one begins."""
     left, looked_at = limit, 0
+    listener = request.reply.connection.listener.name
     views: dict[GroupId, View] = {}
     for name in names:
         if left <= 0:
@@ -145,7 +146,7 @@ def _look(
             if left <= 0:
                 response.next_cursor = PartitionCursor(name, index)
                 return
-            described.partitions.append(_partition(broker, topic, index, views))
+            described.partitions.append(_partition(broker, topic, index, views, listener))
             left -= 1
             looked_at += 1
             if looked_at % STEP == 0:
@@ -175,13 +176,13 @@ def _unknown(name: str, authorized: int) -> DescribedTopic:
 
 
 def _partition(
-    broker: Broker, topic: Topic, index: int, views: dict[GroupId, View]
+    broker: Broker, topic: Topic, index: int, views: dict[GroupId, View], listener: str
 ) -> DescribedPartition:
     """As Kafka: a partition without a leader is no error here."""
     group = topic.partitions[index].group
     view = views.get(group)
     if view is None:
-        view = views[group] = view_of(broker, group)
+        view = views[group] = view_of(broker, group, listener)
     return DescribedPartition(
         ErrorCode.NONE,
         index,

@@ -44,16 +44,23 @@ def handle(broker: Broker, request: Request) -> None:
         act()
         return
     deadline = broker.groups.now().boot_ns + broker.config.no_coordinator_wait_ms * MS
-    broker.delayed_operations.until(partial(_settled, broker, keys), deadline, act)
+    broker.delayed_operations.until(
+        partial(_settled, broker, keys, _listener(request)), deadline, act
+    )
 
 
-def _settled(broker: Broker, keys: list[str]) -> bool:
-    return all(_group(broker, key).error_code == ErrorCode.NONE for key in keys)
+def _listener(request: Request) -> str:
+    return request.reply.connection.listener.name
+
+
+def _settled(broker: Broker, keys: list[str], listener: str) -> bool:
+    return all(_group(broker, key, listener).error_code == ErrorCode.NONE for key in keys)
 
 
 def _answer(broker: Broker, request: Request, key_type: int, keys: list[str]) -> None:
     version = request.header.api_version
-    found = [_coordinator(broker, key_type, key, version) for key in keys]
+    listener = _listener(request)
+    found = [_coordinator(broker, key_type, key, version, listener) for key in keys]
     if request.header.api_version >= BATCHED_FROM:
         response = FindCoordinatorResponse(coordinators=found)
     else:
@@ -68,9 +75,11 @@ def _answer(broker: Broker, request: Request, key_type: int, keys: list[str]) ->
     request.reply.complete(encode_response(request.header, response))
 
 
-def _coordinator(broker: Broker, key_type: int, key: str, version: int) -> Coordinator:
+def _coordinator(
+    broker: Broker, key_type: int, key: str, version: int, listener: str
+) -> Coordinator:
     if key_type == KEY_GROUP:
-        return _group(broker, key)
+        return _group(broker, key, listener)
     if key_type == KEY_TRANSACTION:
         error = ErrorCode.UNSUPPORTED_VERSION
         if version < UNSUPPORTED_FROM:
@@ -80,13 +89,13 @@ def _coordinator(broker: Broker, key_type: int, key: str, version: int) -> Coord
     return Coordinator(key, -1, "", -1, error, f"there are no coordinators of type {key_type}")
 
 
-def _group(broker: Broker, key: str) -> Coordinator:
+def _group(broker: Broker, key: str, listener: str) -> Coordinator:
     group = paxos_group_of(broker.registry, key)
     master = broker.leaders.of(group).node if group is not None else None
-    node = broker.registry.nodes.get(master) if master is not None else None
-    if node is None:
+    address = None if master is None else broker.registry.address(master, listener)
+    if master is None or address is None:
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return Coordinator(
             key, -1, "", -1, error, "the consumer group has no coordinator at the moment"
         )
-    return Coordinator(key, node.node, node.kafka.host, node.kafka.port)
+    return Coordinator(key, master, *address)

@@ -356,7 +356,7 @@ class _Fetch:
             ErrorCode.NONE,
             0,
             responses,
-            endpoints(broker, hints) if any(hints) else [],
+            endpoints(broker, self._request.reply, hints) if any(hints) else [],
         )
         self._request.reply.complete(encode_response(self._request.header, response))
         if reader.disk_bytes >= broker.config.read_ahead_from_bytes:

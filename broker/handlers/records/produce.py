@@ -481,7 +481,7 @@ class Produce:
                     count_error(failed)
         reply = self.request.reply
         if self.acks != 0:
-            addresses = endpoints(self.broker, self.hints) if self.hints else []
+            addresses = endpoints(self.broker, reply, self.hints) if self.hints else []
             response = ProduceResponse(self.answers, 0, addresses)
             reply.complete(encode_response(self.request.header, response))
         elif failed is ErrorCode.NONE:

@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 from broker.config import BrokerConfig
 from broker.handlers.topics.settings import Setting, Source, replicas_of
 from broker.requests.context import Broker
+from broker.security.listeners import DEFAULT, SecurityProtocol
 from broker.topic_configs import TOPIC_CONFIGS, ConfigType
 from coordinator.limits import CoordinatorConfig
 from wire.messages.configs import DescribeConfigsSynonym
 
 _FLAGS: Final = {True: "true", False: "false"}
-PROTOCOL: Final = "PLAINTEXT"
 THROTTLES: Final = (
     "follower.replication.throttled.rate",
     "leader.replication.throttled.rate",
@@ -73,15 +73,20 @@ def _of_topics(broker: Broker) -> Iterator[_Row]:
 
 def _addresses(broker: Broker) -> Iterator[_Row]:
     node = broker.registry.nodes.get(broker.me)
-    told = "" if node is None else f"{PROTOCOL}://{node.kafka.host}:{node.kafka.port}"
-    listener = broker.config.listener
-    bound = f"{PROTOCOL}://{listener}" if listener else told
+    named = broker.registry.security.listeners.get(broker.me)
+    if named is None:
+        told = "" if node is None else _url(DEFAULT.name, *node.kafka)
+        protocols = f"{DEFAULT.name}:{DEFAULT.name}"
+    else:
+        told = ",".join(_url(one.name, *one.address) for one in named)
+        protocols = ",".join(f"{one.name}:{SecurityProtocol(one.protocol).name}" for one in named)
+    bound = broker.config.listeners or told
     rack = None if node is None else node.zone or None
     text = ConfigType.STRING
     yield _Row("advertised.listeners", told, text, "listen.advertised_kafka")
     yield _Row("broker.id", str(broker.me), ConfigType.INT, "node.id")
     yield _Row("broker.rack", rack, text, "node.zone")
-    yield _Row("listener.security.protocol.map", f"{PROTOCOL}:{PROTOCOL}", text, "", False)
+    yield _Row("listener.security.protocol.map", protocols, text, "", False)
     yield _Row("listeners", bound, text, "listen.kafka")
     yield _Row("log.dir", broker.log_dir.path, text, "node.data_dir")
     yield _Row("log.dirs", broker.log_dir.path, text, "node.data_dir: a node has one")
@@ -89,6 +94,10 @@ def _addresses(broker: Broker) -> Iterator[_Row]:
     yield _Row(
         "process.roles", "broker,controller", ConfigType.LIST, "Every node may be both.", False
     )
+
+
+def _url(name: str, host: str, port: int) -> str:
+    return f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}"
 
 
 def _of_groups(config: CoordinatorConfig) -> Iterator[_Row]:

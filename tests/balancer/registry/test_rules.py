@@ -117,7 +117,7 @@ def test_without_security_an_older_version_is_written() -> None:
     image = Registry().image()
     assert version_for(image) == 7
     assert encode_image(image)[0] == 7
-    ruled = attrs.evolve(image, security=Security((READ_T,)))
+    ruled = attrs.evolve(image, security=Security(rules=(READ_T,)))
     assert encode_image(ruled)[0] == IMAGE_VERSION == 9
     data = bytearray(encode_image(ruled))
     size = len(encode_image(ruled)) - len(encode_image(attrs.evolve(image)))
@@ -131,7 +131,7 @@ def test_without_security_an_older_version_is_written() -> None:
     "wrong", [(WRITE_T, READ_T), (READ_T, READ_T), (READ_T._replace(host=""),)]
 )
 def test_an_image_of_impossible_rules_is_refused(wrong: tuple[Rule, ...]) -> None:
-    image = attrs.evolve(Registry().image(), security=Security(wrong))
+    image = attrs.evolve(Registry().image(), security=Security(rules=wrong))
     with pytest.raises(PackingError):
         decode_image(encode_image(image))
 

@@ -191,7 +191,7 @@ def test_every_version_has_an_error_for_the_whole_or_for_what_is_named(world: Wo
     broker = world[1].broker
     for api, version in EVERY_VERSION:
         header = RequestHeader(api.key, version, 7, None, 0)
-        if whole_refusal(broker, header, ErrorCode.INVALID_REQUEST, "why") is None:
+        if whole_refusal(broker, header, ErrorCode.INVALID_REQUEST, "why", "PLAINTEXT") is None:
             assert api.key in NAMED, f"{api.name} v{version}"
 
 

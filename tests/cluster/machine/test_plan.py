@@ -18,6 +18,8 @@ cluster_id = "c"
 kafka = "10.0.0.2:9092"
 advertised_kafka = "b.example:19092"
 peer = "10.0.0.2:7092"
+[security]
+insecure_listeners = true
 [lease]
 duration_ms = 9000
 [groups]

@@ -21,6 +21,10 @@ data_dir = "/var/lib/evenkeel/1"
 """
 
 
+OPEN = "security.insecure_listeners=true"
+"""Who reaches the address, and may do what, is not the question here."""
+
+
 def read(tmp_path: Path, text: str = GOOD, env: dict[str, str] | None = None, *sets: str) -> Config:
     path = tmp_path / "node.toml"
     path.write_text(text)
@@ -52,7 +56,13 @@ def test_flags_win_over_environment_and_environment_over_the_file(tmp_path: Path
 
 def test_each_type_is_read_from_text(tmp_path: Path) -> None:
     env = {"EVENKEEL_PEERS__4": "[::1]:7094", "EVENKEEL_LISTEN__ADVERTISED_KAFKA": "bus.lan:9092"}
-    sets = ("balancer.enabled=False", "node.zone=b", "node.data_dir=d", "listen.kafka=0.0.0.0:9092")
+    sets = (
+        "balancer.enabled=False",
+        "node.zone=b",
+        "node.data_dir=d",
+        "listen.kafka=0.0.0.0:9092",
+        OPEN,
+    )
     config = read(tmp_path, GOOD, env, *sets)
     assert config.peers[4] == Address("::1", 7094)
     assert str(config.peers[4]) == "[::1]:7094"
@@ -62,7 +72,7 @@ def test_each_type_is_read_from_text(tmp_path: Path) -> None:
 
 
 def test_describe_is_the_configuration_itself(tmp_path: Path) -> None:
-    sets = ("lease.duration_ms=9000", "listen.kafka=0.0.0.0:9092", "node.zone=rack-1")
+    sets = ("lease.duration_ms=9000", "listen.kafka=0.0.0.0:9092", "node.zone=rack-1", OPEN)
     advertised = "listen.advertised_kafka=10.0.0.1:9092"
     config = read(tmp_path, GOOD, None, *sets, advertised, r'node.data_dir=/tmp/a "b" \c')
     assert read(tmp_path, config.describe()) == config

@@ -7,7 +7,9 @@ from runtime.config.config import ConfigError, load
 from runtime.config.contradictions import mistaken_machine
 from runtime.config.fields import parse_address
 
-NODE = ("node.id=1", "node.cluster_id=c", "node.data_dir=d")
+OPEN = "security.insecure_listeners=true"
+"""Who may do everything is not the question here."""
+NODE = ("node.id=1", "node.cluster_id=c", "node.data_dir=d", OPEN)
 THREE = tuple(f"peers.{node}=10.0.0.{node}:7092" for node in (1, 2, 3))
 RIGHT = ("listen.peer=10.0.0.1:7092", "listen.kafka=10.0.0.1:9092")
 

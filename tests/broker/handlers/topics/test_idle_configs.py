@@ -139,7 +139,7 @@ def described(world: World, kind: int, name: str, **fields: Any) -> Any:
 
 
 def test_a_node_tells_what_tools_look_for() -> None:
-    world = World(listener="0.0.0.0:9092", default_partitions=7)
+    world = World(listeners="PLAINTEXT://0.0.0.0:9092", default_partitions=7)
     result = described(world, BROKER, "1", include_synonyms=True, include_documentation=True)
     assert result.error_code == ErrorCode.NONE
     found = {one.name: one for one in result.configs}

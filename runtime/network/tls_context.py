@@ -1,0 +1,244 @@
+"""The node's certificate and key, and whose certificates of clients it believes; from PEM files.
+
+The files are read when the node starts: what is wrong with them then ends it, in words. Later they
+are looked at every LOOK_EVERY_S in the background thread, and at once after SIGHUP; when they have
+changed, new connections get the new ones, and open connections go on with theirs. New files that
+are wrong change nothing: the old ones are kept, and the journal says why.
+"""
+
+import ssl
+from collections.abc import Callable, Sequence
+from datetime import UTC
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import attrs
+from cryptography import x509
+
+from runtime.network.tls_stream import in_words
+from runtime.system.journal import Journal
+
+LOOK_EVERY_S: Final = 5
+FILE_BYTES_MAX: Final = 1024 * 1024
+OTHERS_MAY: Final = 0o077
+"""The permissions that a key must not have."""
+VERIFY: Final = {
+    "none": ssl.CERT_NONE,
+    "optional": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+Stamp: TypeAlias = tuple[tuple[int, int, int], ...]
+"""Of each file its inode, size and time of change."""
+
+
+class TlsFilesError(Exception):
+    """What is wrong with the files, in words for the operator."""
+
+
+@attrs.frozen(kw_only=True)
+class TlsFiles:
+    certificate: Path
+    key: Path
+    client_authorities: Path | None = None
+
+    @property
+    def _all(self) -> list[tuple[str, Path]]:
+        named = [("certificate", self.certificate), ("key", self.key)]
+        more = self.client_authorities
+        return named if more is None else [*named, ("client_authorities", more)]
+
+    def stamp(self) -> Stamp:
+        """
+        Raises:
+            TlsFilesError: one of them cannot be read.
+        """
+        found = []
+        for setting, path in self._all:
+            try:
+                seen = path.stat()
+            except OSError as error:
+                raise TlsFilesError(_unreadable(setting, path, error)) from error
+            found.append((seen.st_ino, seen.st_size, seen.st_mtime_ns))
+        return tuple(found)
+
+
+@attrs.frozen(kw_only=True)
+class Loaded:
+    """What the files held when they were read last."""
+
+    stamp: Stamp
+    contexts: dict[str, ssl.SSLContext]
+    expires_s: int
+    """When the first certificate of the node's own chain expires; seconds since 1970."""
+    authorities_expire_s: int | None
+    """When the last authority of clients expires."""
+
+
+Found: TypeAlias = "Loaded | TlsFilesError | None"
+Submit: TypeAlias = Callable[[Callable[[], Found], Callable[[Found], None]], None]
+"""Runs the first in another thread, and the second, with its result, on the loop."""
+
+
+def load(files: TlsFiles, modes: Sequence[str]) -> Loaded:
+    """Read the files, and make a context for each way to ask clients for certificates.
+
+    Raises:
+        TlsFilesError: they cannot be read, or do not fit each other.
+    """
+    stamp = files.stamp()
+    mode = files.key.stat().st_mode
+    if mode & OTHERS_MAY:
+        raise TlsFilesError(
+            f"tls.key = {files.key}: others than its owner may read it (mode {mode & 0o777:o}); "
+            f"chmod 600 {files.key}"
+        )
+    chain = _certificates("certificate", files.certificate)
+    if files.client_authorities is None:
+        authorities = []
+    else:
+        authorities = _certificates("client_authorities", files.client_authorities)
+    contexts = {one: _context(files, one) for one in modes}
+    return Loaded(
+        stamp=stamp,
+        contexts=contexts,
+        expires_s=min(map(_expiry_s, chain)),
+        authorities_expire_s=max(map(_expiry_s, authorities)) if authorities else None,
+    )
+
+
+def _context(files: TlsFiles, client_certificates: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # A session that is taken up again would bring a certificate that is no longer believed.
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION
+    context.num_tickets = 0
+    try:
+        context.load_cert_chain(files.certificate, files.key, password=_no_password)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            text = f"tls.certificate = {files.certificate}: tls.key = {files.key} is not its key"
+        else:
+            text = f"tls.key = {files.key}: it cannot be read as a PEM key: {in_words(error)}"
+        raise TlsFilesError(text) from error
+    except ValueError as error:
+        raise TlsFilesError(f"tls.key = {files.key}: {error}") from error
+    except OSError as error:
+        raise TlsFilesError(_unreadable("key", files.key, error)) from error
+    if client_certificates != "none":
+        assert files.client_authorities is not None, "runtime.config.listeners refuses that"
+        try:
+            context.load_verify_locations(files.client_authorities)
+        except ssl.SSLError as error:
+            text = f"tls.client_authorities = {files.client_authorities}: {in_words(error)}"
+            raise TlsFilesError(text) from error
+        context.verify_mode = VERIFY[client_certificates]
+    return context
+
+
+def _no_password() -> str:
+    """Called for a key with a password: else the library would ask at the terminal."""
+    raise ValueError("it has a password, and a node cannot ask for one; write it without")
+
+
+def _certificates(setting: str, path: Path) -> list[x509.Certificate]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+        if len(data) > FILE_BYTES_MAX:
+            raise TlsFilesError(f"tls.{setting} = {path}: more than {FILE_BYTES_MAX} bytes")
+        return x509.load_pem_x509_certificates(data)
+    except OSError as error:
+        raise TlsFilesError(_unreadable(setting, path, error)) from error
+    except ValueError as error:
+        raise TlsFilesError(f"tls.{setting} = {path}: it holds no PEM certificate") from error
+
+
+def _expiry_s(certificate: x509.Certificate) -> int:
+    return int(certificate.not_valid_after_utc.astimezone(UTC).timestamp())
+
+
+def _unreadable(setting: str, path: Path, error: OSError) -> str:
+    return f"tls.{setting} = {path}: it cannot be read: {error.strerror}"
+
+
+class TlsContexts:
+    """The contexts in use. `look` and `now_loaded` are called by the loop, `changed` by any
+    thread."""
+
+    def __init__(self, files: TlsFiles, modes: Sequence[str], journal: Journal) -> None:
+        """
+        Raises:
+            TlsFilesError: the files are wrong.
+        """
+        self._files, self._modes, self._journal = files, tuple(modes), journal
+        self._loaded = load(files, modes)
+        self._complaint = ""
+        self.reloads_total = 0
+
+    def of(self, client_certificates: str) -> ssl.SSLContext:
+        return self._loaded.contexts[client_certificates]
+
+    @property
+    def expires_s(self) -> int:
+        return self._loaded.expires_s
+
+    @property
+    def authorities_expire_s(self) -> int | None:
+        return self._loaded.authorities_expire_s
+
+    @property
+    def complaint(self) -> str:
+        """Why the files as they are now are not in use; "" if they are."""
+        return self._complaint
+
+    def changed(self) -> Found:
+        """What the files hold, if they have changed since they were loaded. Waits for the disk."""
+        try:
+            if self._files.stamp() == self._loaded.stamp:
+                return None
+            return load(self._files, self._modes)
+        except TlsFilesError as error:
+            return error
+
+    def now_loaded(self, found: Found) -> None:
+        """Take over the result of `changed`: new connections get it."""
+        if found is None:
+            if self._complaint:
+                self._journal.info("TLS files are as they were when they were loaded")
+            self._complaint = ""
+        elif isinstance(found, Loaded):
+            self._loaded, self._complaint = found, ""
+            self.reloads_total += 1
+            self._journal.info("TLS files loaded", expires_s=found.expires_s)
+        elif str(found) != self._complaint:
+            self._complaint = str(found)
+            self._journal.error("new TLS files are wrong: the old ones stay", reason=str(found))
+
+
+class Reloading:
+    """Looks at the files every LOOK_EVERY_S, with the background worker's help."""
+
+    def __init__(
+        self,
+        contexts: TlsContexts,
+        submit: Submit,
+    ) -> None:
+        self._contexts, self._submit = contexts, submit
+        self._looked_boot_ns = 0
+        self._looks = False
+        self._at_once = False
+
+    def hurry(self) -> None:
+        """Look in the next tick."""
+        self._at_once = True
+
+    def tick(self, boot_ns: int) -> None:
+        due = self._at_once or boot_ns - self._looked_boot_ns >= LOOK_EVERY_S * 1_000_000_000
+        if self._looks or not due:
+            return
+        self._looks, self._at_once, self._looked_boot_ns = True, False, boot_ns
+        self._submit(self._contexts.changed, self._done)
+
+    def _done(self, found: Found) -> None:
+        self._looks = False
+        self._contexts.now_loaded(found)

@@ -1,0 +1,91 @@
+"""Files with Kafka's names for security: what is not understood is refused, not ignored."""
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from evenkeel import ClientConfig
+from evenkeel.errors import ConfigurationError
+from evenkeel.properties import read, tls_of
+from tests.certs import Certs
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Certs:
+    made = Certs.new(tmp_path_factory.mktemp("certificates"))
+    made.client("alice")
+    made.client("bob")
+    return made
+
+
+def of(certs: Certs, **more: str) -> dict[str, str]:
+    return {
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(certs.trusted),
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
+
+
+def test_a_file_is_read_as_java_does(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("# whom to believe\n! and so\n\nsecurity.protocol = ssl\nssl.ca.location=a=b\n")
+    assert read(path) == {"security.protocol": "ssl", "ssl.ca.location": "a=b"}
+
+
+def test_nothing_means_no_tls_and_other_settings_are_left_alone() -> None:
+    assert tls_of({}) is None
+    assert tls_of({"bootstrap.servers": "h:9092", "security.protocol": "PLAINTEXT"}) is None
+
+
+def test_a_context_is_made_that_verifies_names_and_shows_a_certificate(certs: Certs) -> None:
+    folder = certs.folder
+    shown = {
+        "ssl.certificate.location": str(folder / "alice.crt"),
+        "ssl.key.location": str(folder / "alice.key"),
+    }
+    config = ClientConfig.from_properties({**of(certs), **shown}, client_id="c")
+    assert config.client_id == "c"
+    assert config.tls is not None
+    assert config.tls.check_hostname
+    assert config.tls.verify_mode is ssl.CERT_REQUIRED
+    unnamed = tls_of({**of(certs), "ssl.endpoint.identification.algorithm": ""})
+    assert unnamed is not None
+    assert not unnamed.check_hostname
+    assert unnamed.verify_mode is ssl.CERT_REQUIRED
+
+
+@pytest.mark.parametrize(
+    ("properties", "complaint"),
+    [
+        ({"security.protocol": "SASL_SSL"}, "no SASL here yet"),
+        ({"sasl.mechanism": "PLAIN"}, "sasl.mechanism is not supported"),
+        ({"security.protocol": "tls"}, "no such one"),
+        ({"ssl.truststore.location": "x.jks"}, "ssl.truststore.location is not supported"),
+        ({"ssl.ca.location": "ca.pem"}, "no effect with security.protocol=plaintext"),
+        ({"security.protocol": "ssl", "ssl.ca.location": "/none"}, "no such file"),
+        ({"security.protocol": "ssl", "ssl.key.location": "k"}, "without ssl.certificate"),
+    ],
+)
+def test_what_is_wrong_is_refused(properties: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=complaint):
+        tls_of(properties)
+
+
+def test_a_certificate_without_its_key_is_refused(certs: Certs) -> None:
+    folder = certs.folder
+    wrong = {
+        "ssl.certificate.location": str(folder / "alice.crt"),
+        "ssl.key.location": str(folder / "bob.key"),
+    }
+    with pytest.raises(ConfigurationError, match="mismatch"):
+        tls_of({**of(certs), **wrong})
+
+
+def test_a_line_that_is_no_setting_is_not_shown(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("hunter2\n")
+    with pytest.raises(ConfigurationError) as caught:
+        read(path)
+    assert "line 1" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
