@@ -222,8 +222,8 @@ class ApiTable:
         self.refused += 1
         name = APIS[header.api_key].name
         text = f"{name} of {size} bytes is too large"
-        error, listener = ErrorCode.INVALID_REQUEST, reply.connection.listener.name
-        whole = whole_refusal(self._broker, header, error, text, listener)
+        code, listener = ErrorCode.INVALID_REQUEST, reply.connection.listener.name
+        whole = whole_refusal(self._broker, header, code, text, listener)
         if whole is not None:
             reply.complete(encode_response(header, whole))
             return

@@ -1,0 +1,1 @@
+"""Commands for who may do what: certificates of nodes and clients."""
