@@ -229,8 +229,8 @@ class ApiTable:
         self.refused += 1
         name = APIS[header.api_key].name
         text = f"{name} of {size} bytes is too large"
-        listener = reply.connection.listener.name
-        whole = whole_refusal(self._broker, header, ErrorCode.INVALID_REQUEST, text, listener)
+        code, listener = ErrorCode.INVALID_REQUEST, reply.connection.listener.name
+        whole = whole_refusal(self._broker, header, code, text, listener)
         if whole is not None:
             reply.complete(encode_response(header, whole))
             return

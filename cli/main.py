@@ -21,7 +21,6 @@ import trio
 
 from cli import (
     balance,
-    cert,
     cheat,
     completion,
     configuration,
@@ -56,7 +55,7 @@ from cli.diagnosis import bundle, doctor
 from cli.diagnosis import health as health_cli
 from cli.diagnosis import view as status_cli
 from cli.machine import commands as machine_cli
-from cli.security import acl
+from cli.security import acl, cert
 from cluster import control, health, prometheus, rolling, state
 from cluster.launcher import Launcher, StartError, launch
 from cluster.machine.supervisor import MachineError

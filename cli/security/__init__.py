@@ -1,1 +1,1 @@
-"""Commands about who may do what."""
+"""Commands for who may do what: rules, certificates of nodes and clients."""

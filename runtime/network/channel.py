@@ -170,8 +170,10 @@ class Channel:
         """Set other limits for the next frames, e.g. once the sender is known."""
         self._assembler.limits = limits
 
-    shaking = False
-    """Whether a handshake comes first, and is not over yet."""
+    @property
+    def shaking(self) -> bool:
+        """Whether a handshake comes first, and is not over yet."""
+        return False
 
     def has_hung_up(self) -> bool:
         """Whether the other side has closed, even if not all of its data was read."""

@@ -73,7 +73,7 @@ class TlsChannel(Channel):
         return 0 if self.closed else min(self._sock.encrypted_bytes, self._plain_sent)
 
     @property
-    def unsent_bytes(self) -> int:  # type: ignore[override]  # Channel has a variable
+    def unsent_bytes(self) -> int:
         return self._plain_unsent + self._waiting_encrypted
 
     @unsent_bytes.setter
@@ -81,7 +81,7 @@ class TlsChannel(Channel):
         self._plain_unsent = max(0, value - self._waiting_encrypted)
 
     @property
-    def sent_bytes(self) -> int:  # type: ignore[override]
+    def sent_bytes(self) -> int:
         return self._plain_sent - self._waiting_encrypted
 
     @sent_bytes.setter
@@ -119,9 +119,10 @@ class TlsChannel(Channel):
         if self.closed:
             return
         sock = self._sock
-        if sock.encrypted_bytes:  # also what reading has produced: alerts, other keys
-            self._push()
-        if sock.holds_input and self._events & READ and not self.closed:
+        # Also what reading has produced: alerts, other keys.
+        if sock.encrypted_bytes and not self._push():
+            return
+        if sock.holds_input and self._events & READ:
             self._want_a_round()
 
     def resume_reading(self) -> None:
@@ -132,17 +133,19 @@ class TlsChannel(Channel):
         if self.closed or not self._sock.established:
             return
         super().flush()
-        if not self.closed and self._sock.encrypted_bytes:
+        if self._sock.encrypted_bytes:  # a closed stream sends nothing
             self._push()
 
-    def _push(self) -> None:
+    def _push(self) -> bool:
+        """Send what is encrypted; returns whether the channel is still open."""
         try:
             self._sock.push()
         except OSError as error:
             self.close(f"send failed: {error.strerror}")
-            return
+            return False
         if self._sock.encrypted_bytes:
             self._want(self._events | WRITE)
+        return True
 
     # -- the handshake ------------------------------------------------------------------------
 

@@ -198,7 +198,8 @@ def test_every_version_has_an_error_for_the_whole_or_for_what_is_named(world: Wo
 def test_what_the_loop_changes_is_not_read_in_the_background(world: World) -> None:
     """Another thread writes the long answer, while nodes come and go."""
     submitted: list[Any] = []
-    registry = SimpleNamespace(nodes=dict(world[1].broker.registry.nodes))
+    known = world[1].broker.registry
+    registry = SimpleNamespace(nodes=dict(known.nodes), address=known.address)
     background = SimpleNamespace(submit=lambda work, done: submitted.append((work, done)))
     broker: Any = SimpleNamespace(registry=registry, background=background)
     asked_for = [metadata.MetadataRequestTopic(name=f"t{at}") for at in range(1_000)]
@@ -207,7 +208,7 @@ def test_what_the_loop_changes_is_not_read_in_the_background(world: World) -> No
     message = metadata.MetadataRequest(asked_for)
     request = Request(header, message, memoryview(b""), True, CLIENT_HOST, reply)
     refuse(broker, request, ErrorCode.INVALID_REQUEST, "why", len(asked_for))
-    registry.nodes = None
+    registry.nodes = registry.address = None
     ((work, done),) = submitted
     done(work())
     answer: Any = decode_response(int(ApiKey.METADATA), 12, memoryview(reply.frame)[4:])

@@ -27,7 +27,7 @@ from tests.certs import Certs, now
 
 pytestmark = pytest.mark.cluster
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NODES = (1, 2)
 GIVE_UP_S = 60.0
 TOPIC = "secret"
