@@ -1,5 +1,7 @@
-"""Broker addresses as users write them: `host:port,host:port`, with IPv6 addresses in brackets."""
+"""Broker addresses as users write them: `host:port,host:port`, with IPv6 addresses in brackets. And
+the one way in which a client's address is compared."""
 
+import ipaddress
 from collections.abc import Iterable
 from typing import Final
 
@@ -24,3 +26,14 @@ def parse_addresses(text: str | Iterable[str]) -> tuple[tuple[str, int], ...]:
     if not found:
         raise ValueError("no bootstrap address")
     return tuple(found)
+
+
+def canonical_host(host: str) -> str:
+    """An IP address in one of the many ways to write it: an IPv4 client of an IPv6 socket is an
+    IPv4 client. What is no address is returned as it is."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)

@@ -16,6 +16,7 @@ from runtime.network.dataplane import READ, Plane
 from runtime.network.stream import Stream, TcpStream
 from runtime.system.journal import Journal
 from storage.disk.descriptors import DESCRIPTORS, OUT_OF_DESCRIPTORS
+from wire.addresses import canonical_host
 
 ACCEPTS_PER_ROUND_MAX: Final = 64
 REFUSED_LOGGED_EVERY: Final = 1_000
@@ -84,7 +85,7 @@ class Listener:
             stream = TcpStream(fileno=sock.detach())
             try:
                 stream.set_no_delay()
-                self._on_accept(stream, str(address[0]))
+                self._on_accept(stream, canonical_host(str(address[0])))
             except OSError as error:
                 stream.close()
                 self._journal.debug("connection lost at once", reason=str(error))

@@ -42,6 +42,7 @@ from wire.acls import (
     Permission,
     ResourceType,
 )
+from wire.addresses import canonical_host
 from wire.apis import encode_response
 from wire.error_codes import ErrorCode
 from wire.messages.security import (
@@ -110,16 +111,6 @@ def _matches_pattern(one: Filter, rule: Rule) -> bool:
     if rule.pattern_type == PatternType.PREFIXED:
         return name.startswith(rule.name)
     return rule.name in (name, WILDCARD)
-
-
-def canonical_host(host: str) -> str:
-    """The address in the one way that connections are compared with; as it is if it is none."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return str(mapped or address)
 
 
 # -- DescribeAcls ----------------------------------------------------------------------------------
