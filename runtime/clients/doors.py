@@ -11,7 +11,7 @@ from broker.security.listeners import DEFAULT, ClientListener
 from broker.security.principal_mapping import PrincipalMapping, distinguished_name
 from runtime.config.config import Config
 from runtime.config.fields import Address, ConfigError
-from runtime.config.listeners import ListenerSettings
+from runtime.config.listeners import ListenerSettings, open_ports
 from runtime.network.channel import Channel
 from runtime.network.dataplane import Plane
 from runtime.network.listener import OnAccept
@@ -105,11 +105,12 @@ class Entrances:
                     mapping=mapping,
                 )
             self.doors.append((one, Door(one.of_connections, tls)))
-        self.insecure = tuple(one.name for one in listeners if one.insecure)
+        open_to_clients = (one.name for one in listeners if one.insecure)
+        self.insecure = (*open_to_clients, *open_ports(config.listen))
         """The listeners that other machines reach, and that prove nobody."""
         if self.insecure:
             journal.warning(
-                "everyone who reaches these listeners may do everything",
+                "everyone who reaches these listeners may do what they are for",
                 listeners=",".join(self.insecure),
                 setting="security.insecure_listeners",
             )
