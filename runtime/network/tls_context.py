@@ -10,10 +10,12 @@ import ssl
 from collections.abc import Callable, Sequence
 from datetime import UTC
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
-from cryptography import x509
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 from runtime.network.tls_stream import in_words
 from runtime.system.journal import Journal
@@ -140,7 +142,9 @@ def _no_password() -> str:
     raise ValueError("it has a password, and a node cannot ask for one; write it without")
 
 
-def _certificates(setting: str, path: Path) -> list[x509.Certificate]:
+def _certificates(setting: str, path: Path) -> "list[x509.Certificate]":
+    from cryptography import x509  # only nodes with TLS need it, and it takes 10 MB
+
     try:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
@@ -153,7 +157,7 @@ def _certificates(setting: str, path: Path) -> list[x509.Certificate]:
         raise TlsFilesError(f"tls.{setting} = {path}: it holds no PEM certificate") from error
 
 
-def _expiry_s(certificate: x509.Certificate) -> int:
+def _expiry_s(certificate: "x509.Certificate") -> int:
     return int(certificate.not_valid_after_utc.astimezone(UTC).timestamp())
 
 
