@@ -58,6 +58,8 @@ def test_a_produce_is_partly_appended(ruled: Ruled) -> None:
     ruled.allow(about(Operation.WRITE))
     answer = ruled.ask(produce_to("other", "mine", "unknown"), 9)
     assert outcomes(answer) == {"mine": 0, "other": DENIED, "unknown": DENIED}
+    assert len(answer.responses) == 3, "each is answered once"
+    assert ruled.world[1].statistics.produce_batches == 1, "and nothing else is appended"
 
 
 @pytest.mark.parametrize("names", [("other",), ("other", "mine")])
