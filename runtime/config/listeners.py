@@ -39,7 +39,7 @@ CLIENT_CERTIFICATES: Final = ("none", "optional", "required")
 def parse_optional_path(raw: object) -> Path | None:
     if raw == "":
         return None
-    if isinstance(raw, str):
+    if isinstance(raw, str) and "\0" not in raw:
         try:
             return Path(raw).expanduser()
         except RuntimeError as error:  # "~stranger"

@@ -19,6 +19,7 @@ from paxos.ids import MS, GroupId, NodeId, Slot
 from runtime import settings
 from runtime.config.config import Config
 from runtime.config.fields import Address
+from runtime.config.listeners import SecuritySection
 from runtime.config.sections import (
     BalancerSection,
     BrokerSection,
@@ -250,6 +251,7 @@ class World:
                 peer=Address(host, PEER_PORT),
                 http=Address("127.0.0.1", HTTP_PORT),
             ),
+            security=SecuritySection(insecure_listeners=True),  # nobody else is in the world
             peers={
                 NodeId(one): Address(f"n{one}", PEER_PORT)
                 for one in self.addresses

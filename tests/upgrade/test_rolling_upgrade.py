@@ -137,7 +137,9 @@ async def test_forward_back_and_forward_under_load(tmp_path: Path) -> None:
         report = await judge(cluster, producer)
         assert report.clean, report.anomalies
         for node in (1, 2, 3):
-            assert (await asked(cluster, node, "/status"))["cluster_version"] == 2
+            assert (await asked(cluster, node, "/status"))[
+                "cluster_version"
+            ] == CLUSTER_VERSION_NEWEST
         await the_previous_release_is_refused(cluster, programs)
 
 
