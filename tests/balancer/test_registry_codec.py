@@ -412,10 +412,10 @@ def test_the_bytes_of_an_image_do_not_change() -> None:
 def test_an_image_without_anything_of_security_is_written_as_before() -> None:
     """A node that has no listeners of its own any more leaves no trace of them."""
     registry = secured()
-    run(registry, SetListeners(NodeId(2), ()))
+    run(registry, SetListeners(NodeId(2), ()), DeleteRules(registry.security.rules))
     assert registry.snapshot()[0] == 8
     with pytest.raises(PackingError, match="an older one says as much"):
-        Registry.restore(bytes((9,)) + registry.snapshot()[1:] + bytes(4))
+        Registry.restore(bytes((9,)) + registry.snapshot()[1:] + bytes(8))
 
 
 def test_an_image_of_before_replicas_had_an_order_is_read() -> None:
@@ -504,7 +504,7 @@ def versioned() -> Registry:
 
 
 def secured() -> Registry:
-    """Also with the addresses of a node's listeners."""
+    """Also with the addresses of a node's listeners, and a rule."""
     registry = versioned()
     run(
         registry,
@@ -515,6 +515,7 @@ def secured() -> Registry:
                 ListenerAddress("TLS", 1, "bus-2.example.com", 9093),
             ),
         ),
+        CreateRules((Rule(2, "t", 3, "User:alice", "*", 3, 3),)),
     )
     return registry
 
