@@ -46,6 +46,7 @@ from balancer.registry.commands import (
     TopicCreated,
     TopicDeleted,
 )
+from balancer.registry.credentials import ALTER_CREDENTIALS, AlterCredentials
 from balancer.registry.packing import (
     FLAG,
     I32,
@@ -132,6 +133,7 @@ _KINDS: Final[Mapping[int, tuple[type[Any], Field[Any]]]] = {
     34: (RaiseClusterVersion, record(RaiseClusterVersion, U16)),
     35: (HoldClusterVersion, record(HoldClusterVersion, FLAG)),
     36: (NoteReads, record(NoteReads, I32, READS)),
+    38: (AlterCredentials, ALTER_CREDENTIALS),
 }
 _CREATE_3: Final = opening(CreateTopic, STRING, TOPIC_ID, I32, I32, CONFIGS)
 _GROW_4: Final = opening(CreatePartitions, STRING, I32)

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from balancer.registry.credentials import AlterCredentials
 from balancer.registry.policy import PlanRecord, Policy, Weights
 from balancer.registry.records import (
     Address,
@@ -317,6 +318,7 @@ Command: TypeAlias = (
     | RaiseClusterVersion
     | HoldClusterVersion
     | NoteReads
+    | AlterCredentials
     | Decided
 )
 
@@ -384,6 +386,8 @@ class Refusal(IntEnum):
     """The same thing has been decided on since the command was made."""
     CLUSTER_VERSION = 66
     """Not every node can read it, or the cluster version would fall."""
+    INVALID_CREDENTIAL = 70
+    NO_SUCH_CREDENTIAL = 71
 
 
 @attrs.frozen

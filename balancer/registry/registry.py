@@ -50,6 +50,8 @@ from balancer.registry.commands import (
     TopicCreated,
     TopicDeleted,
 )
+from balancer.registry import credentials
+from balancer.registry.credentials import AlterCredentials
 from balancer.registry.document import Document
 from balancer.registry.packing import PackingError
 from balancer.registry.policy import (
@@ -68,6 +70,7 @@ from balancer.registry.records import (
     WALL_NS_MAX,
     Cluster,
 )
+from balancer.registry.security import Security
 from balancer.registry.versions import (
     HoldClusterVersion,
     LaterVersionError,
@@ -143,6 +146,8 @@ class Registry(Document):
                 return self._change_policy(command)
             case RaiseClusterVersion() | HoldClusterVersion() | NoteReads():
                 return self._change_version(command)
+            case AlterCredentials():
+                return self._change_security(credentials.apply(self.security, command))
             case AcquireStealToken() | ReleaseStealToken() | PauseBalancer() | CancelSteal():
                 return self._steer(command)
 
@@ -238,6 +243,15 @@ class Registry(Document):
             return self._done()
         self.cluster_version = after
         return self._done("nodes")
+
+    def _change_security(self, after: Security | credentials.Problem) -> Result:
+        if isinstance(after, credentials.Problem):
+            missing = Refusal.NO_SUCH_CREDENTIAL if after.missing else Refusal.INVALID_CREDENTIAL
+            return Refused(missing, after.text)
+        if after != self.security:
+            self.security = after
+            self._changed()
+        return self._done()
 
     def _in_use(self, node: NodeId) -> Refused | None:
         use = self._replicas.use_of(node, self.groups, self.cluster)
