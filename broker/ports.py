@@ -7,6 +7,9 @@ from broker.client_software import OTHER, ClientSoftware
 from broker.leaders_told import LeadersTold
 from broker.ordering_barriers import BARRIERS_MAX, OrderingBarriers
 from broker.proposals.intake import Outcome, Pending
+from broker.security.listeners import DEFAULT, ClientListener
+from broker.security.principal import ANONYMOUS, Principal
+from broker.security.session import Session
 from paxos.entry import Buffer
 from paxos.ids import GroupId, NodeId, Now, Slot
 from storage.cold.format import ColdSegment
@@ -20,11 +23,14 @@ class Connection:
 
     __slots__ = (
         "_last_refusals",
+        "_listener",
         "_refusals_anywhere",
         "barriers",
         "fast_paths",
         "leaders_told",
+        "principal",
         "refusals",
+        "session",
         "software",
     )
 
@@ -45,6 +51,23 @@ class Connection:
         self.fast_paths: list[Any] = []
         """What Produce requests of this connection look like; only
         broker.handlers.records.produce_fast_path knows its contents."""
+
+        self._listener = DEFAULT
+        self.principal: Principal = ANONYMOUS
+        self.session: Session | None = None
+        """How far it has come with SASL; None: its listener asks for none."""
+
+    @property
+    def listener(self) -> ClientListener:
+        """The one that the client came by."""
+        return self._listener
+
+    @listener.setter
+    def listener(self, listener: ClientListener) -> None:
+        """Set once, before the first request: with SASL nothing is served until somebody is
+        proved to be there."""
+        self._listener = listener
+        self.session = Session() if listener.protocol.sasl else None
 
     def misses_move(self, topic: str, moved_ns: int, now_ns: int) -> bool:
         """Whether its client may not know of a move yet, if no answer tells it (ADR 50)."""
@@ -117,6 +140,9 @@ class Reply(Protocol):
 
     def close(self, reason: str) -> None:
         """The request cannot be answered within the protocol: close the connection and log why."""
+
+    def proved(self) -> None:
+        """The client has proved who it is: the limits of strangers no longer hold for it."""
 
     def has_hung_up(self) -> bool:
         """Whether the client has closed the connection: it has given up, and may have turned to

@@ -64,9 +64,7 @@ def apply(security: Security, command: AlterCredentials) -> Security | Problem:
     secret = command.secret if security.secret == NO_SECRET else security.secret
     if secret == NO_SECRET:
         return Problem(False, "the secret of a cluster is random")
-    return attrs.evolve(
-        security, credentials=dict(sorted(users.items())), secret=secret
-    )
+    return attrs.evolve(security, credentials=dict(sorted(users.items())), secret=secret)
 
 
 def _problem(change: CredentialChange) -> str:

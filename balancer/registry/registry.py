@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from balancer.registry import credentials
 from balancer.registry.codec import decode_command, encode_result
 from balancer.registry.commands import (
     AcquireStealToken,
@@ -50,7 +51,6 @@ from balancer.registry.commands import (
     TopicCreated,
     TopicDeleted,
 )
-from balancer.registry import credentials
 from balancer.registry.credentials import AlterCredentials
 from balancer.registry.document import Document
 from balancer.registry.packing import PackingError
@@ -124,7 +124,7 @@ class Registry(Document):
         self._fences.note(command, result, self.applied)
         return result
 
-    def _dispatch(self, command: Command) -> Result:
+    def _dispatch(self, command: Command) -> Result:  # noqa: C901  a table: a case for each part
         match command:
             case Decided():
                 return Refused(Refusal.MALFORMED, "a decision on a decision")

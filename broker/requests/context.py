@@ -28,6 +28,7 @@ from broker.requests.leaders import Leaders
 from broker.requests.metadata_cache import MetadataCache
 from broker.requests.portions import Portions
 from broker.requests.request_memory import RequestMemory
+from broker.security.authentication import Authentication
 from broker.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Broker:
     """The same, together with what happens to clients, in a word."""
     live: LiveSettings | None = None
     """What can be changed while the node runs; None: nothing."""
+    authentication: Authentication | None = None
+    """How clients of SASL listeners prove who they are; None: nobody can."""
     sequence_gaps: SequenceGaps = attrs.field(init=False, factory=SequenceGaps)
     delayed_operations: DelayedOperations = attrs.field(init=False)
     leaders: Leaders = attrs.field(init=False)

@@ -14,6 +14,9 @@ import attrs
 
 from broker.ports import Connection, Reply
 from broker.producers.producer_connections import NO_PRODUCER, ProducerConnections
+from broker.security.authentication import FRAME_BYTES_MAX as UNPROVED_BYTES_MAX
+from broker.security.listeners import DEFAULT, ClientListener
+from broker.security.users import Proof
 from paxos.entry import Buffer
 from paxos.ids import GroupId
 from runtime.clients.backpressure import Backpressure, RefusalSight
@@ -25,7 +28,7 @@ from runtime.network.dataplane import Plane
 from runtime.network.stream import Stream
 from runtime.system.journal import Journal
 from runtime.system.memory import ClientRoom, Memory
-from wire.framing import FrameLimits
+from wire.framing import BUFFER_BYTES_MIN, OWNED_OVER_BYTES, FrameLimits
 
 FETCH_KEY: Final = b"\x00\x01"
 UNANSWERED_MAX: Final = 512
@@ -37,6 +40,10 @@ ANSWERS_AHEAD_BYTES: Final = 1024 * 1024
 """While a client has more unread answers than this, no further requests of it are read."""
 FIRST_REQUEST_S: Final = 30.0
 """A connection without a request for this long is closed."""
+UNPROVED_FRAMES: Final = FrameLimits(
+    default=UNPROVED_BYTES_MAX, buffer_max=BUFFER_BYTES_MIN, step=OWNED_OVER_BYTES
+)
+"""Until a client of a SASL listener has proved who it is."""
 NOT_SEEN: Final = -1
 HELD_PROGRESS_BYTES: Final = 64 * 1024
 """While others wait for memory, a client that holds some must send this much each second."""
@@ -81,6 +88,8 @@ class ClientLimits:
     pending_bytes_per_node: int
     answer_bytes_per_node: int = 1 << 40
     idle_ns: int
+    authenticate_ns: int = 30_000_000_000
+    """From the connection to the proved principal, where there is SASL."""
     frames: FrameLimits
 
 
@@ -143,9 +152,8 @@ class Client:
         self.unanswered_bytes += size
         clients.memory.requests += size
         self.active_boot_ns = clients.round_boot_ns
-        if not self.has_sent:
-            self.has_sent = True
-            clients.silent.discard(self)
+        if not self.has_sent and self.connection.session is None:
+            self._speaks()
         if clients.memory.requests > clients.limits.pending_bytes_per_node:
             self.last_size = size
             clients.hold_back(self, None)
@@ -155,6 +163,18 @@ class Client:
             clients.bug(self, error)
         if len(queue) >= UNANSWERED_MAX or self.unanswered_bytes >= UNANSWERED_BYTES_MAX:
             self.pause()
+
+    def _speaks(self) -> None:
+        """It is no silent connection any more."""
+        self.has_sent = True
+        self.clients.silent.discard(self)
+
+    def proved(self) -> None:
+        """The client has proved who it is, for the first time or again."""
+        if not self.gone and not self.has_sent:
+            self._speaks()
+            assert self.channel is not None
+            self.channel.limit_frames(self.clients.limits.frames)
 
     @property
     def answer_room(self) -> int:
@@ -293,9 +313,12 @@ class Client:
 
     def overdue(self, now: int, idle_ns: int) -> str:
         """Why this connection must be closed; "" if it may stay."""
-        channel = self.channel
+        channel, session = self.channel, self.connection.session
         if channel is None:
             return ""
+        if session is not None and not self.has_sent:
+            late = now - self.opened_boot_ns > self.clients.limits.authenticate_ns
+            return "it has not authenticated in time" if late else ""
         if not channel.unsent_bytes:
             self.sent_seen = -1
         elif self.sent_seen != channel.sent_bytes:
@@ -394,7 +417,7 @@ class Clients:
         for client in self.connections:
             client.pause()
 
-    def accept(self, sock: Stream, host: str) -> None:
+    def accept(self, sock: Stream, host: str, listener: ClientListener = DEFAULT) -> None:
         if self.stops:
             sock.close()
             return
@@ -404,10 +427,11 @@ class Clients:
             return
         client = Client(self, host)
         client.active_boot_ns = client.opened_boot_ns = self.round_boot_ns
+        client.connection.listener = listener
         client.channel = Channel(
             self._plane,
             sock,
-            self.limits.frames,
+            UNPROVED_FRAMES if listener.protocol.sasl else self.limits.frames,
             on_frame=client.on_frame,
             on_closed=client.on_closed,
             unsent_bytes_max=UNSENT_BYTES_MAX,
@@ -591,6 +615,19 @@ class Clients:
             reason = client.overdue(now, self.limits.idle_ns)
             if reason:
                 client.close(reason)
+
+    def close_revoked(self, holds: Callable[[Proof], bool]) -> int:
+        """Close the connections whose user is gone or has other credentials; returns how many."""
+        revoked = [
+            client
+            for client in self.connections
+            if (session := client.connection.session) is not None
+            and session.proof is not None
+            and not holds(session.proof)
+        ]
+        for client in revoked:
+            client.close("its user's credentials were changed or deleted")
+        return len(revoked)
 
     def close_all(self, reason: str) -> None:
         for client in list(self.connections):

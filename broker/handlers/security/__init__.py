@@ -1,0 +1,1 @@
+"""Who a client is: the gate in front of all other handlers, and users' credentials."""
