@@ -25,6 +25,7 @@ from broker.handlers.records import (
 from broker.handlers.records import (
     produce_fast_path as produce_usual,
 )
+from broker.handlers.security import credentials
 from broker.handlers.security.gate import AuthenticationGate
 from broker.handlers.topics import (
     alter_configs,
@@ -89,6 +90,8 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.ELECT_LEADERS: elections.handle_elect,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: reassignments.handle_reassign,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: reassignments.handle_reassignments,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: credentials.handle_describe,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: credentials.handle_alter,
     ApiKey.DESCRIBE_QUORUM: quorum.handle,
     ApiKey.DESCRIBE_CLUSTER: cluster.handle,
     ApiKey.DESCRIBE_PRODUCERS: describe_producers.handle,

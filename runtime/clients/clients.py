@@ -8,18 +8,33 @@ the limit its socket is not read, so that TCP pushes back on that client and on 
 from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
-
-import attrs
+from typing import Protocol
 
 from broker.ports import Connection, Reply
 from broker.producers.producer_connections import NO_PRODUCER, ProducerConnections
-from broker.security.authentication import FRAME_BYTES_MAX as UNPROVED_BYTES_MAX
 from broker.security.listeners import DEFAULT, ClientListener
 from broker.security.users import Proof
 from paxos.entry import Buffer
 from paxos.ids import GroupId
 from runtime.clients.backpressure import Backpressure, RefusalSight
+from runtime.clients.limits import (
+    ANSWER_NOT_READ_S,
+    ANSWERS_AHEAD_BYTES,
+    FAULTS_LOGGED_PER_S,
+    FETCH_KEY,
+    FIRST_REQUEST_S,
+    HELD_PROGRESS_BYTES,
+    NOT_SEEN,
+    REFUSALS_LOGGED_EVERY_S,
+    REQUEST_NOT_FINISHED_S,
+    SENT_AHEAD_BYTES,
+    UNANSWERED_BYTES_MAX,
+    UNANSWERED_MAX,
+    UNPROVED_FRAMES,
+    UNSENT_BYTES_MAX,
+    USUAL_ENDINGS,
+    ClientLimits,
+)
 from runtime.clients.places import Places
 from runtime.clients.response_slot import ResponseSlot
 from runtime.network.channel import Channel
@@ -28,44 +43,6 @@ from runtime.network.dataplane import Plane
 from runtime.network.stream import Stream
 from runtime.system.journal import Journal
 from runtime.system.memory import ClientRoom, Memory
-from wire.framing import BUFFER_BYTES_MIN, OWNED_OVER_BYTES, FrameLimits
-
-FETCH_KEY: Final = b"\x00\x01"
-UNANSWERED_MAX: Final = 512
-"""Unanswered requests per connection; librdkafka's default is far more, the rest waits in TCP."""
-UNANSWERED_BYTES_MAX: Final = 64 * 1024 * 1024
-UNSENT_BYTES_MAX: Final = 128 * 1024 * 1024
-"""With more unread answers than this, a client is not a slow reader but a broken one."""
-ANSWERS_AHEAD_BYTES: Final = 1024 * 1024
-"""While a client has more unread answers than this, no further requests of it are read."""
-FIRST_REQUEST_S: Final = 30.0
-"""A connection without a request for this long is closed."""
-UNPROVED_FRAMES: Final = FrameLimits(
-    default=UNPROVED_BYTES_MAX, buffer_max=BUFFER_BYTES_MIN, step=OWNED_OVER_BYTES
-)
-"""Until a client of a SASL listener has proved who it is."""
-NOT_SEEN: Final = -1
-HELD_PROGRESS_BYTES: Final = 64 * 1024
-"""While others wait for memory, a client that holds some must send this much each second."""
-SENT_AHEAD_BYTES: Final = 4 * 1024 * 1024
-"""What a client's socket may contain that has not reached us: Linux lets it grow to this."""
-REQUEST_NOT_FINISHED_S: Final = 30.0
-"""A request that comes slowly goes on as long as HELD_PROGRESS_BYTES of it come in each such time:
-10 MB over a link of 1 Mbit/s take 80 s."""
-ANSWER_NOT_READ_S: Final = 60.0
-"""A client that reads nothing of its answers for this long is closed: they use our memory."""
-REFUSALS_LOGGED_EVERY_S: Final = 1.0
-FAULTS_LOGGED_PER_S: Final = 10
-CUT_OFF: Final = "this node is cut off from its peers"
-USUAL_ENDINGS: Final = (
-    "closed by the other side",
-    "receive failed",
-    "send failed",
-    "idle",
-    "this node stops",
-    CUT_OFF,
-)
-"""Reasons that are not a client's fault."""
 
 
 class Serve(Protocol):
@@ -78,19 +55,6 @@ ServeOver = Callable[[int, memoryview, bool, str, Reply], None]
 
 def _close_over(size: int, _kept: memoryview, _owned: bool, _host: str, reply: Reply) -> None:
     reply.close(f"a request of {size} bytes")
-
-
-@attrs.frozen(kw_only=True)
-class ClientLimits:
-    connections_max: int
-    connections_per_ip_max: int
-    connections_per_ip_per_s: int = 500
-    pending_bytes_per_node: int
-    answer_bytes_per_node: int = 1 << 40
-    idle_ns: int
-    authenticate_ns: int = 30_000_000_000
-    """From the connection to the proved principal, where there is SASL."""
-    frames: FrameLimits
 
 
 class Client:
