@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.clients.clients import (
+from runtime.clients.limits import (
     ANSWER_NOT_READ_S,
     FAULTS_LOGGED_PER_S,
     HELD_PROGRESS_BYTES,
