@@ -25,8 +25,9 @@ from broker.handlers.records import (
 from broker.handlers.records import (
     produce_fast_path as produce_usual,
 )
-from broker.handlers.security import acls, by_hand
+from broker.handlers.security import acls, by_hand, credentials
 from broker.handlers.security.gate import gated
+from broker.handlers.security.sasl_gate import AuthenticationGate
 from broker.handlers.topics import (
     alter_configs,
     config_resources,
@@ -93,6 +94,8 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.ELECT_LEADERS: elections.handle_elect,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: reassignments.handle_reassign,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: reassignments.handle_reassignments,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: credentials.handle_describe,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: credentials.handle_alter,
     ApiKey.DESCRIBE_QUORUM: quorum.handle,
     ApiKey.DESCRIBE_CLUSTER: cluster.handle,
     ApiKey.DESCRIBE_PRODUCERS: describe_producers.handle,
@@ -136,6 +139,7 @@ class ApiTable:
         if broker.authorizer is not None:
             self._handlers = gated(self._handlers, by_hand.CHECKS)
         self.requests: dict[int, int] = dict.fromkeys(keys, 0)
+        self._gate = AuthenticationGate(broker, self._count)
         self.refused = 0
 
     def handle_frame(self, frame: memoryview, owned: bool, client_host: str, reply: Reply) -> None:
@@ -143,6 +147,9 @@ class ApiTable:
 
         `frame` comes without its length prefix; unless `owned` it is valid only until this returns.
         """
+        session = reply.connection.session
+        if session is not None and self._gate.takes(session, frame, reply):
+            return
         if produce_usual.handle(self._broker, frame, owned, client_host, reply):
             self.requests[_PRODUCE] += 1
             return
@@ -218,6 +225,9 @@ class ApiTable:
         """Refuse a request that was too long to be kept. `frame` is its prefix, of a Produce all
         but the records. Where its API has no error for a whole request, what the prefix names is
         refused. As `handle_frame` otherwise."""
+        session = reply.connection.session
+        if session is not None and self._gate.takes(session, frame, reply):
+            return
         try:
             header = parse_request_header(frame)
             if isinstance(header, UnsupportedVersion):
@@ -263,6 +273,9 @@ class ApiTable:
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
             report_bug(self._broker, request, error)
         return False
+
+    def _count(self, key: int) -> None:
+        self.requests[key] += 1
 
     def _refuse(self, header: UnsupportedVersion, reply: Reply) -> None:
         """Only ApiVersions has an answer that any client can read (KIP-511)."""

@@ -9,6 +9,7 @@ from broker.ordering_barriers import BARRIERS_MAX, OrderingBarriers
 from broker.proposals.intake import Outcome, Pending
 from broker.security.listeners import DEFAULT, ClientListener
 from broker.security.principal import ANONYMOUS, Principal
+from broker.security.session import Session
 from paxos.entry import Buffer
 from paxos.ids import GroupId, NodeId, Now, Slot
 from storage.cold.format import ColdSegment
@@ -29,6 +30,7 @@ class Connection:
         "listener",
         "principal",
         "refusals",
+        "session",
         "software",
     )
 
@@ -37,6 +39,8 @@ class Connection:
         """The listener that it came by: its client is told the addresses of that one."""
         self.principal: Principal = ANONYMOUS
         """Who its client has proved to be; what it may do depends on it."""
+        self.session: Session | None = Session() if listener.protocol.sasl else None
+        """How far it has come with SASL; None: its listener asks for none."""
         self.software: ClientSoftware = OTHER
         """The client's library, as far as it has named it on this connection."""
         self.leaders_told: LeadersTold | None = None
@@ -125,6 +129,9 @@ class Reply(Protocol):
 
     def close(self, reason: str) -> None:
         """The request cannot be answered within the protocol: close the connection and log why."""
+
+    def proved(self) -> None:
+        """The client has proved who it is: the limits of strangers no longer hold for it."""
 
     def has_hung_up(self) -> bool:
         """Whether the client has closed the connection: it has given up, and may have turned to

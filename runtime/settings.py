@@ -18,7 +18,7 @@ from broker.lifecycle.token_bucket import TokenBucket
 from coordinator.limits import CoordinatorConfig
 from paxos.ids import MS, GroupId, Incarnation, NodeId
 from paxos.timing import Strategy, Timing
-from runtime.clients.clients import ClientLimits
+from runtime.clients.limits import ClientLimits
 from runtime.config.config import Config
 from runtime.config.fields import Address
 from runtime.config.listeners import kafka_address

@@ -100,6 +100,7 @@ class Shell:
         that it has applied them."""
         self._disk_told = (False, False)
         self._nodes_seen = -1
+        self._security_seen = self.registry.security
         self.console: Console | None = None
         self.look_at_files: Callable[[int], None] = lambda _boot_ns: None
         """For files that are read again when they change: those of TLS."""
@@ -322,10 +323,22 @@ class Shell:
         if versions.topics != self._topics_seen:
             self._topics_seen = versions.topics
             self._drop_deleted()
+        if self.registry.security is not self._security_seen:
+            self._security_seen = self.registry.security
+            self._cut_off_revoked()
         clients_changes = versions.topics, versions.replicas, versions.policy
         if clients_changes != self._spread:
             self._spread = clients_changes
             self.engine.spread(REGISTRY_GROUP)  # the node that answers the client waits for all
+
+    def _cut_off_revoked(self) -> None:
+        """Close the connections of users that are gone or have other credentials, and have the
+        other nodes do so soon."""
+        self.engine.spread(REGISTRY_GROUP)
+        authentication = self.broker.authentication
+        if authentication is not None:
+            closed = self.clients.close_revoked(authentication.users.holds)
+            self._journal.info("credentials changed", connections_closed=closed)
 
     def follow_nodes(self) -> None:
         """Connect to the nodes in the registry; stop if it says that this node was removed."""

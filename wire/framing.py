@@ -69,6 +69,8 @@ class FrameLimits:
     read_over_max: int = 0
     """A frame over its limit and up to this size is read and discarded, so that its sender gets an
     error response (`FrameAssembler.over`); a longer one closes the connection."""
+    buffer_max: int = BUFFER_BYTES_MAX
+    """The receive buffer grows up to this."""
     step: int = LARGE_STEP_BYTES
     """Memory allocated for a large frame before its bytes arrive. Trusted peers, such as our own
     nodes, may get it all at once: growing costs a copy of every frame a little over one step."""
@@ -352,7 +354,7 @@ class FrameAssembler:
         start, stop, buffer = self._start, self._stop, self._buffer
         left = stop - start
         target = buffer
-        wanted = self._grow and len(buffer) < BUFFER_BYTES_MAX
+        wanted = self._grow and len(buffer) < self.limits.buffer_max
         if wanted and self._room.grow(len(buffer)):
             target = memoryview(bytearray(2 * len(buffer)))
         elif left and len(buffer) - stop > OWNED_OVER_BYTES + 4:

@@ -46,6 +46,7 @@ from balancer.registry.commands import (
     TopicCreated,
     TopicDeleted,
 )
+from balancer.registry.credentials import ALTER_CREDENTIALS, AlterCredentials
 from balancer.registry.listeners import SetListeners
 from balancer.registry.packing import (
     FLAG,
@@ -136,6 +137,7 @@ _KINDS: Final[Mapping[int, tuple[type[Any], Field[Any]]]] = {
     35: (HoldClusterVersion, record(HoldClusterVersion, FLAG)),
     36: (NoteReads, record(NoteReads, I32, READS)),
     37: (SetListeners, record(SetListeners, I32, LISTENERS)),
+    38: (AlterCredentials, ALTER_CREDENTIALS),
     39: (CreateRules, record(CreateRules, RULES_AT_ONCE)),
     40: (DeleteRules, record(DeleteRules, RULES_AT_ONCE)),
 }

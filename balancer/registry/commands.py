@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from balancer.registry.credentials import AlterCredentials
 from balancer.registry.listeners import SetListeners
 from balancer.registry.policy import PlanRecord, Policy, Weights
 from balancer.registry.records import (
@@ -320,6 +321,7 @@ Command: TypeAlias = (
     | HoldClusterVersion
     | NoteReads
     | SetListeners
+    | AlterCredentials
     | CreateRules
     | DeleteRules
     | Decided
@@ -391,6 +393,8 @@ class Refusal(IntEnum):
     """Not every node can read it, or the cluster version would fall."""
     INVALID_RULES = 70
     """No rule can say this, or there would be too many."""
+    INVALID_CREDENTIAL = 71
+    NO_SUCH_CREDENTIAL = 72
 
 
 @attrs.frozen

@@ -38,6 +38,7 @@ from balancer.registry.commands import (
     SetReplicaSets,
     TopicDeleted,
 )
+from balancer.registry.credentials import AlterCredentials
 from balancer.registry.rules import CreateRules, DeleteRules
 from balancer.registry.versions import HoldClusterVersion, RaiseClusterVersion
 from paxos.ids import SLOT_ZERO, Slot
@@ -48,6 +49,7 @@ _PLACEMENT: Final = "placement"
 _POLICY: Final = "policy"
 _CLUSTER_VERSION: Final = "cluster version"
 _RULES: Final = "rules"
+_CREDENTIALS: Final = "credentials"
 
 
 @attrs.define
@@ -110,5 +112,7 @@ def _things(command: Command) -> list[str]:
             return [_CLUSTER_VERSION]
         case CreateRules() | DeleteRules():
             return [_RULES]
+        case AlterCredentials():
+            return [_CREDENTIALS]
         case _:
             return []

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from balancer.registry import listeners
+from balancer.registry import credentials, listeners
 from balancer.registry.codec import decode_command, encode_result
 from balancer.registry.commands import (
     AcquireStealToken,
@@ -51,6 +51,7 @@ from balancer.registry.commands import (
     TopicCreated,
     TopicDeleted,
 )
+from balancer.registry.credentials import AlterCredentials
 from balancer.registry.document import Document
 from balancer.registry.listeners import SetListeners
 from balancer.registry.packing import PackingError
@@ -147,6 +148,8 @@ class Registry(Document):
                 return self._change_version(command)
             case SetListeners():
                 return self._set_listeners(command)
+            case AlterCredentials():
+                return self._change_credentials(command)
             case CreateRules() | DeleteRules():
                 return self._change_rules(command)
             case AcquireStealToken() | ReleaseStealToken() | PauseBalancer() | CancelSteal():
@@ -250,6 +253,13 @@ class Registry(Document):
         if problem:
             return Refused(Refusal.INVALID_NODE, problem)
         return self._secure(listeners.after(self.security, command), "nodes")
+
+    def _change_credentials(self, command: AlterCredentials) -> Result:
+        after = credentials.apply(self.security, command)
+        if isinstance(after, credentials.Problem):
+            missing = Refusal.NO_SUCH_CREDENTIAL if after.missing else Refusal.INVALID_CREDENTIAL
+            return Refused(missing, after.text)
+        return self._secure(after)
 
     def _change_rules(self, command: CreateRules | DeleteRules) -> Result:
         after = changed_rules(self.security.rules, command)

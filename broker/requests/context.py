@@ -28,6 +28,7 @@ from broker.requests.leaders import Leaders
 from broker.requests.metadata_cache import MetadataCache
 from broker.requests.portions import Portions
 from broker.requests.request_memory import RequestMemory
+from broker.security.authentication import Authentication
 from broker.security.authorizer import Authorizer
 from broker.traffic import Traffic
 
@@ -71,6 +72,8 @@ class Broker:
     """The same, together with what happens to clients, in a word."""
     live: LiveSettings | None = None
     """What can be changed while the node runs; None: nothing."""
+    authentication: Authentication | None = None
+    """How clients of SASL listeners prove who they are; None: nobody can."""
     authorizer: Authorizer | None = None
     """Decides what clients may do; None: everybody may do everything."""
     sequence_gaps: SequenceGaps = attrs.field(init=False, factory=SequenceGaps)

@@ -522,6 +522,9 @@ class _Part(Reply):
     def close(self, reason: str) -> None:
         self._serving.close(reason)
 
+    def proved(self) -> None:
+        self._reply.proved()
+
     def has_hung_up(self) -> bool:
         return self._reply.has_hung_up()
 

@@ -1,2 +1,3 @@
-"""Who somebody is and what they may do. Pure: bytes and time in, bytes, principals and decisions
-out; no sockets."""
+"""Who is there and what it may do. Pure: bytes and time in, bytes, principals and decisions out; no
+sockets, topics or tasks (ADR 66).
+"""

@@ -8,17 +8,33 @@ the limit its socket is not read, so that TCP pushes back on that client and on 
 from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
-
-import attrs
+from typing import Protocol
 
 from broker.ports import Connection, Reply
 from broker.producers.producer_connections import NO_PRODUCER, ProducerConnections
+from broker.security.users import Proof
 from paxos.entry import Buffer
 from paxos.ids import GroupId
 from runtime.clients.backpressure import Backpressure, RefusalSight
 from runtime.clients.doors import PLAIN, Door
 from runtime.clients.endings import Endings
+from runtime.clients.limits import (
+    ANSWER_NOT_READ_S,
+    ANSWERS_AHEAD_BYTES,
+    FETCH_KEY,
+    FIRST_REQUEST_S,
+    HANDSHAKE_S,
+    HELD_PROGRESS_BYTES,
+    NOT_SEEN,
+    REFUSALS_LOGGED_EVERY_S,
+    REQUEST_NOT_FINISHED_S,
+    SENT_AHEAD_BYTES,
+    UNANSWERED_BYTES_MAX,
+    UNANSWERED_MAX,
+    UNPROVED_FRAMES,
+    UNSENT_BYTES_MAX,
+    ClientLimits,
+)
 from runtime.clients.places import Places
 from runtime.clients.response_slot import ResponseSlot
 from runtime.network.channel import Channel
@@ -27,30 +43,6 @@ from runtime.network.dataplane import Plane
 from runtime.network.stream import Stream
 from runtime.system.journal import Journal
 from runtime.system.memory import ClientRoom, Memory
-from wire.framing import FrameLimits
-
-FETCH_KEY: Final = b"\x00\x01"
-UNANSWERED_MAX: Final = 512
-"""Unanswered requests per connection; librdkafka's default is far more, the rest waits in TCP."""
-UNANSWERED_BYTES_MAX: Final = 64 * 1024 * 1024
-UNSENT_BYTES_MAX: Final = 128 * 1024 * 1024
-"""With more unread answers than this, a client is not a slow reader but a broken one."""
-ANSWERS_AHEAD_BYTES: Final = 1024 * 1024
-"""While a client has more unread answers than this, no further requests of it are read."""
-HANDSHAKE_S: Final = 10.0
-FIRST_REQUEST_S: Final = 30.0
-"""A connection without a request for this long is closed."""
-NOT_SEEN: Final = -1
-HELD_PROGRESS_BYTES: Final = 64 * 1024
-"""While others wait for memory, a client that holds some must send this much each second."""
-SENT_AHEAD_BYTES: Final = 4 * 1024 * 1024
-"""What a client's socket may contain that has not reached us: Linux lets it grow to this."""
-REQUEST_NOT_FINISHED_S: Final = 30.0
-"""A request that comes slowly goes on as long as HELD_PROGRESS_BYTES of it come in each such time:
-10 MB over a link of 1 Mbit/s take 80 s."""
-ANSWER_NOT_READ_S: Final = 60.0
-"""A client that reads nothing of its answers for this long is closed: they use our memory."""
-REFUSALS_LOGGED_EVERY_S: Final = 1.0
 
 
 class Serve(Protocol):
@@ -63,17 +55,6 @@ ServeOver = Callable[[int, memoryview, bool, str, Reply], None]
 
 def _close_over(size: int, _kept: memoryview, _owned: bool, _host: str, reply: Reply) -> None:
     reply.close(f"a request of {size} bytes")
-
-
-@attrs.frozen(kw_only=True)
-class ClientLimits:
-    connections_max: int
-    connections_per_ip_max: int
-    connections_per_ip_per_s: int = 500
-    pending_bytes_per_node: int
-    answer_bytes_per_node: int = 1 << 40
-    idle_ns: int
-    frames: FrameLimits
 
 
 class Client:
@@ -135,9 +116,8 @@ class Client:
         self.unanswered_bytes += size
         clients.memory.requests += size
         self.active_boot_ns = clients.round_boot_ns
-        if not self.has_sent:
-            self.has_sent = True
-            clients.silent.discard(self)
+        if not self.has_sent and self.connection.session is None:
+            self._speaks()
         if clients.memory.requests > clients.limits.pending_bytes_per_node:
             self.last_size = size
             clients.hold_back(self, None)
@@ -147,6 +127,18 @@ class Client:
             clients.bug(self, error)
         if len(queue) >= UNANSWERED_MAX or self.unanswered_bytes >= UNANSWERED_BYTES_MAX:
             self.pause()
+
+    def _speaks(self) -> None:
+        """It is no silent connection any more."""
+        self.has_sent = True
+        self.clients.silent.discard(self)
+
+    def proved(self) -> None:
+        """The client has proved who it is, for the first time or again."""
+        if not self.gone and not self.has_sent:
+            self._speaks()
+            assert self.channel is not None
+            self.channel.limit_frames(self.clients.limits.frames)
 
     @property
     def answer_room(self) -> int:
@@ -288,6 +280,10 @@ class Client:
         channel = self.channel
         if channel is None:
             return ""
+        if not self.has_sent:
+            late = self._late(channel, now - self.opened_boot_ns)
+            if late or self.connection.session is not None:
+                return late
         if not channel.unsent_bytes:
             self.sent_seen = -1
         elif self.sent_seen != channel.sent_bytes:
@@ -303,15 +299,22 @@ class Client:
             self.unfinished_boot_ns, self.unfinished_received = now, channel.received_bytes
         elif now - self.unfinished_boot_ns > REQUEST_NOT_FINISHED_S * 1e9:
             return "a request was not finished in time"
-        if channel.shaking and now - self.opened_boot_ns > HANDSHAKE_S * 1e9:
+        waits = self.queue or channel.unsent_bytes or channel.partial_bytes
+        return "idle" if not waits and now - self.active_boot_ns > idle_ns else ""
+
+    def _late(self, channel: Channel, passed_ns: int) -> str:
+        """What it should have done since it connected; "" if there is time left."""
+        if channel.shaking and passed_ns > HANDSHAKE_S * 1e9:
             return "its TLS handshake was not finished in time"
-        if not self.has_sent and now - self.opened_boot_ns > FIRST_REQUEST_S * 1e9:
+        if self.connection.session is not None:
+            late = passed_ns > self.clients.limits.authenticate_ns
+            return "it has not authenticated in time" if late else ""
+        if passed_ns > FIRST_REQUEST_S * 1e9:
             if not channel.partial_bytes:
                 return "it has not asked anything"
             if channel.received_bytes < HELD_PROGRESS_BYTES:
                 return "a request was not finished in time"
-        waits = self.queue or channel.unsent_bytes or channel.partial_bytes
-        return "idle" if not waits and now - self.active_boot_ns > idle_ns else ""
+        return ""
 
     @property
     def rests(self) -> bool:
@@ -400,7 +403,7 @@ class Clients:
         client.channel = door.channel(
             self._plane,
             sock,
-            self.limits.frames,
+            UNPROVED_FRAMES if door.listener.protocol.sasl else self.limits.frames,
             client.connection,
             on_frame=client.on_frame,
             on_closed=client.on_closed,
@@ -572,6 +575,19 @@ class Clients:
             reason = client.overdue(now, self.limits.idle_ns)
             if reason:
                 client.close(reason)
+
+    def close_revoked(self, holds: Callable[[Proof], bool]) -> int:
+        """Close the connections whose user is gone or has other credentials; returns how many."""
+        revoked = [
+            client
+            for client in self.connections
+            if (session := client.connection.session) is not None
+            and session.proof is not None
+            and not holds(session.proof)
+        ]
+        for client in revoked:
+            client.close("its user's credentials were changed or deleted")
+        return len(revoked)
 
     def close_all(self, reason: str) -> None:
         for client in list(self.connections):

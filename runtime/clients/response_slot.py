@@ -35,6 +35,8 @@ class Asking(Protocol):
 
     def close(self, reason: str) -> None: ...
 
+    def proved(self) -> None: ...
+
     def has_hung_up(self) -> bool: ...
 
 
@@ -105,6 +107,9 @@ class ResponseSlot:
 
     def close(self, reason: str) -> None:
         self.client.close(reason)
+
+    def proved(self) -> None:
+        self.client.proved()
 
     def has_hung_up(self) -> bool:
         return self.client.has_hung_up()

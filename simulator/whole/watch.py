@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import attrs
 
 from paxos.ids import MS, GroupId, NodeId
-from runtime.clients.clients import UNANSWERED_BYTES_MAX, UNANSWERED_MAX
+from runtime.clients.limits import UNANSWERED_BYTES_MAX, UNANSWERED_MAX
 from simulator.checkers.partition_logs import PartitionLogs
 from simulator.clients.kafka_client import TOPIC
 from simulator.environment.loop import Loop

@@ -19,7 +19,6 @@ from paxos.ids import MS, GroupId, NodeId, Slot
 from runtime import settings
 from runtime.config.config import Config
 from runtime.config.fields import Address
-from runtime.config.listeners import SecuritySection
 from runtime.config.sections import (
     BalancerSection,
     BrokerSection,
@@ -30,6 +29,7 @@ from runtime.config.sections import (
     NodeSection,
     StorageSection,
 )
+from runtime.config.security import SecuritySection
 from runtime.system.journal import Journal
 from simulator.checkers.copies import Copies
 from simulator.checkers.groups import GroupLogs

@@ -56,6 +56,7 @@ from balancer.registry.commands import (
     TopicCreated,
     TopicDeleted,
 )
+from balancer.registry.credentials import AlterCredentials, CredentialChange
 from balancer.registry.listeners import SetListeners
 from balancer.registry.packing import PackingError
 from balancer.registry.policy import PlanMove, PlanRecord, Policy, Weights
@@ -72,6 +73,7 @@ from balancer.registry.versions import (
 )
 from paxos.ids import GroupId, Incarnation, NodeId, Slot
 from tests.balancer.literals import acquire, founded, placement, register, run
+from wire.scram import Credential
 from wire.software import CLUSTER_VERSION_NEWEST as NEWEST
 
 i32 = st.integers(-(2**31), 2**31 - 1)
@@ -111,6 +113,7 @@ rules = st.lists(
 ).map(tuple)
 published = st.builds(Weights, text, i64, st.dictionaries(u32, i32, max_size=6))
 
+keys = st.binary(max_size=64)
 COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
     FoundCluster: st.builds(FoundCluster, text, u32, nodes, st.integers(0, 255)),
     AddNode: st.builds(AddNode, i32, addresses, text),
@@ -162,6 +165,19 @@ COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
     HoldClusterVersion: st.builds(HoldClusterVersion, st.booleans()),
     NoteReads: st.builds(
         NoteReads, i32, st.builds(Reads, st.integers(0, 65_535), st.integers(0, 65_535), text)
+    ),
+    AlterCredentials: st.builds(
+        AlterCredentials,
+        st.lists(
+            st.builds(
+                CredentialChange,
+                text,
+                st.integers(0, 255),
+                st.none() | st.builds(Credential, keys, keys, keys, st.integers(0, 2**32 - 1)),
+            ),
+            max_size=3,
+        ).map(tuple),
+        st.binary(min_size=32, max_size=32),
     ),
     CreateRules: st.builds(CreateRules, rules),
     DeleteRules: st.builds(DeleteRules, rules),
@@ -250,6 +266,16 @@ GOLDEN: list[tuple[Command, str]] = [
     (
         SetListeners(NodeId(3), (ListenerAddress("TLS", 1, "h", 9093),)),
         "0125 00000003 00000001 0003544c53 01 000168 2385",
+    ),
+    (
+        AlterCredentials(
+            (
+                CredentialChange("a", 1, Credential(b"s", b"k", b"v", 4096)),
+                CredentialChange("b", 2, None),
+            ),
+            bytes(32),
+        ),
+        "0126 00000002 000161 01 01 0173 016b 0176 00001000 000162 02 00" + "00" * 32,
     ),
     (
         CreateRules((Rule(2, "t", 3, "User:a", "*", 3, 3),)),
@@ -409,13 +435,18 @@ def test_the_bytes_of_an_image_do_not_change() -> None:
     assert Registry.restore(image(9)).snapshot() == image(9)
 
 
+LISTENER = (ListenerAddress("TLS", 1, "h", 9093),)
+RULES_OF_NOBODY = (Rule(2, "t", 3, "User:a", "*", 3, 3),)
+
+
 def test_an_image_without_anything_of_security_is_written_as_before() -> None:
     """A node that has no listeners of its own any more leaves no trace of them."""
-    registry = secured()
-    run(registry, SetListeners(NodeId(2), ()), DeleteRules(registry.security.rules))
+    registry = versioned()
+    run(registry, CreateRules(RULES_OF_NOBODY), SetListeners(NodeId(2), LISTENER))
+    run(registry, SetListeners(NodeId(2), ()), DeleteRules(RULES_OF_NOBODY))
     assert registry.snapshot()[0] == 8
     with pytest.raises(PackingError, match="an older one says as much"):
-        Registry.restore(bytes((9,)) + registry.snapshot()[1:] + bytes(8))
+        Registry.restore(bytes((9,)) + registry.snapshot()[1:] + bytes(4 + 4 + 32 + 4))
 
 
 def test_an_image_of_before_replicas_had_an_order_is_read() -> None:
@@ -504,7 +535,7 @@ def versioned() -> Registry:
 
 
 def secured() -> Registry:
-    """Also with the addresses of a node's listeners, and a rule."""
+    """Also with the addresses of a node's listeners, a user, and a rule."""
     registry = versioned()
     run(
         registry,
@@ -514,6 +545,10 @@ def secured() -> Registry:
                 ListenerAddress("PLAINTEXT", 0, "10.0.0.2", 9092),
                 ListenerAddress("TLS", 1, "bus-2.example.com", 9093),
             ),
+        ),
+        AlterCredentials(
+            (CredentialChange("alice", 1, Credential(b"salt", bytes(32), bytes(32), 4096)),),
+            b"x" * 32,
         ),
         CreateRules((Rule(2, "t", 3, "User:alice", "*", 3, 3),)),
     )

@@ -87,6 +87,7 @@ class FakeReply:
     held_back: list[GroupId] = attrs.Factory(list)
     stopped: int = 0
     hung_up: bool = False
+    is_proved: bool = False
     room: int = 1 << 40
     connection: Connection = attrs.Factory(Connection)
 
@@ -124,6 +125,9 @@ class FakeReply:
     def close(self, reason: str) -> None:
         assert self.closed is None
         self.closed = reason
+
+    def proved(self) -> None:
+        self.is_proved = True
 
     def has_hung_up(self) -> bool:
         return self.hung_up

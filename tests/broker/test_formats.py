@@ -14,6 +14,7 @@ from balancer.registry.commands import (
     Refusal,
     Refused,
 )
+from balancer.registry.credentials import AlterCredentials
 from balancer.registry.image import IMAGE_VERSION
 from balancer.registry.listeners import SetListeners
 from balancer.registry.rules import CreateRules, DeleteRules
@@ -91,7 +92,12 @@ OF_VERSION_2: list[Any] = [
     HoldClusterVersion(True),
     NoteReads(NODE, Reads(1, 2, "0.3.0")),
 ]
-OF_VERSION_3: list[Any] = [SetListeners(NODE, ()), CreateRules(()), DeleteRules(())]
+OF_VERSION_3: list[Any] = [
+    SetListeners(NODE, ()),
+    AlterCredentials((), bytes(32)),
+    CreateRules(()),
+    DeleteRules(()),
+]
 OF_VERSION_1: list[Any] = [CreatePartitions("t", 6), PinGroup(GROUP, NODE), DrainNode(NODE, True)]
 
 

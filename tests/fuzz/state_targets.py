@@ -43,6 +43,7 @@ from balancer.registry.commands import (
     TopicCreated,
     TopicDeleted,
 )
+from balancer.registry.credentials import AlterCredentials, CredentialChange
 from balancer.registry.listeners import SetListeners
 from balancer.registry.load import ClusterLoad, LoadError, decode_report, encode_report
 from balancer.registry.packing import PackingError
@@ -73,6 +74,7 @@ from tests.broker.state_machine.test_image import busy, machine
 from tests.fuzz.engine import Target
 from tests.fuzz.mutate import Sample
 from wire.error_codes import ErrorCode
+from wire.scram import Credential
 
 _GROUP: Final = ConsumerGroupId("orders")
 _SUBSCRIPTION: Final = bytes.fromhex("0001 00000002 000174 00026161 ffffffff 00000000")
@@ -228,6 +230,10 @@ def registry_commands() -> list[Command]:
         RaiseClusterVersion(2),
         HoldClusterVersion(True),
         SetListeners(NodeId(1), (ListenerAddress("TLS", 1, "h", 9093),)),
+        AlterCredentials(
+            (CredentialChange("ada", 1, Credential(b"salt", bytes(32), bytes(32), 4096)),),
+            bytes(32),
+        ),
         CreateRules((RULE, RULE._replace(operation=4))),
         DeleteRules((RULE,)),
     ]

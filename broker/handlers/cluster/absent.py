@@ -6,7 +6,6 @@ Kafka 0.9 (ADR 52). A listing is empty, what is named is not found or refused, w
 error; nothing is ever pretended to be done.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -20,9 +19,6 @@ from wire.error_codes import ErrorCode
 from wire.messages.security import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
-    DescribedScramUser,
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
     QuotaFilter,
 )
 from wire.messages.transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -68,24 +64,6 @@ def _names_nothing(request: Request) -> bool:
 def _empty(broker: Broker, request: Request) -> None:
     answer: Any = APIS[request.header.api_key].response()
     request.reply.complete(encode_response(request.header, answer))
-
-
-def _scram_users(broker: Broker, request: Request) -> None:
-    message = request.message
-    assert isinstance(message, DescribeUserScramCredentialsRequest)
-    users = message.users or ()
-    if refuse_more_than(NAMED_MAX, users, broker, request):
-        return
-    text = "there are no SCRAM credentials: connections are not authenticated"
-    results = []
-    for name, times in Counter(one.name for one in users).items():
-        if times > 1:
-            twice = "the request names the user twice"
-            results.append(DescribedScramUser(name, ErrorCode.DUPLICATE_RESOURCE, twice))
-        else:
-            results.append(DescribedScramUser(name, ErrorCode.RESOURCE_NOT_FOUND, text))
-    response = DescribeUserScramCredentialsResponse(results=results)
-    request.reply.complete(encode_response(request.header, response))
 
 
 def _quotas(broker: Broker, request: Request) -> None:
@@ -165,11 +143,6 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.DESCRIBE_DELEGATION_TOKEN: _NO_TOKENS,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: _quotas,
     ApiKey.ALTER_CLIENT_QUOTAS: _refusing(ErrorCode.INVALID_REQUEST, "there are no quotas here"),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _scram_users,
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _refusing(
-        ErrorCode.UNSUPPORTED_SASL_MECHANISM,
-        "there are no SCRAM credentials: connections are not authenticated",
-    ),
     ApiKey.UNREGISTER_BROKER: _refusing(
         ErrorCode.INVALID_REQUEST, "nodes are removed with `evenkeel node remove`"
     ),

@@ -1,1 +1,1 @@
-"""Who may do what: the gate in front of all handlers, and the rules themselves."""
+"""Who a client is and what it may do: the gates in front of all handlers, credentials and rules."""

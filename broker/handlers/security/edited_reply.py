@@ -69,5 +69,8 @@ class EditedReply(Reply):
     def close(self, reason: str) -> None:
         self._reply.close(reason)
 
+    def proved(self) -> None:
+        self._reply.proved()
+
     def has_hung_up(self) -> bool:
         return self._reply.has_hung_up()

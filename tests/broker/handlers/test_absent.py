@@ -101,7 +101,7 @@ def test_there_are_no_transactions() -> None:
     assert (listed.transaction_states, listed.unknown_state_filters) == ([], ["Pending"])
 
 
-def test_users_have_no_credentials() -> None:
+def test_without_users_there_are_no_credentials() -> None:
     users = [security.ScramUserName("me")]
     told = World().ask(1, security.DescribeUserScramCredentialsRequest(users), 0).results
     assert [(one.user, one.error_code) for one in told] == [("me", ErrorCode.RESOURCE_NOT_FOUND)]
@@ -110,8 +110,8 @@ def test_users_have_no_credentials() -> None:
     )
     told = World().ask(1, change, 0).results
     assert [(one.user, one.error_code) for one in told] == [
-        ("a", ErrorCode.UNSUPPORTED_SASL_MECHANISM),
-        ("b", ErrorCode.UNSUPPORTED_SASL_MECHANISM),
+        ("a", ErrorCode.RESOURCE_NOT_FOUND),
+        ("b", ErrorCode.UNACCEPTABLE_CREDENTIAL),
     ]
 
 

@@ -12,7 +12,8 @@ import socket
 import pytest
 
 from paxos.ids import MS
-from runtime.clients.clients import ClientLimits, Clients
+from runtime.clients.clients import Clients
+from runtime.clients.limits import ClientLimits
 from tests.broker.hostile_list import DEAR_APIS, Dear, dear_requests
 from tests.broker.requests.test_stretches import STRETCH_MS_MAX, TRIES, Measured, slowness
 from tests.broker.requests.test_stretches import (

@@ -88,6 +88,6 @@ def test_principals_read_back() -> None:
     for text in ("User:alice", "User:CN=a:b", "Group:ops"):
         assert str(Principal.parse(text)) == text
     for wrong in ("alice", "User:", ":alice", ""):
-        with pytest.raises(ValueError, match="expected a kind and a name"):
+        with pytest.raises(ValueError, match="expected 'User:' and a name"):
             Principal.parse(wrong)
     assert str(ANONYMOUS) == "User:ANONYMOUS"

@@ -12,12 +12,8 @@ from hypothesis import strategies as st
 
 from broker.ports import Reply
 from paxos.ids import MS
-from runtime.clients.clients import (
-    UNANSWERED_BYTES_MAX,
-    UNANSWERED_MAX,
-    ClientLimits,
-    Clients,
-)
+from runtime.clients.clients import Clients
+from runtime.clients.limits import UNANSWERED_BYTES_MAX, UNANSWERED_MAX, ClientLimits
 from tests.runtime.doubles import FakePlane, FakeSystemClock, Recorder, Tcp, frame, receive
 from wire.framing import FrameLimits
 

@@ -6,7 +6,7 @@ import weakref
 
 import attrs
 
-from runtime.clients.clients import FIRST_REQUEST_S
+from runtime.clients.limits import FIRST_REQUEST_S
 from runtime.clients.places import RESTED_NS
 from tests.runtime.clients.test_clients import MIB, SECOND_NS, Harness, closed_by_us, opened
 from tests.runtime.clients.test_clients import harness as harness  # a fixture

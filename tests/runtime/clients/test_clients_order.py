@@ -9,7 +9,7 @@ import pytest
 from broker.ordering_barriers import CLIENT_REACTION_NS
 from broker.ports import Reply
 from paxos.ids import MS, GroupId
-from runtime.clients.clients import SENT_AHEAD_BYTES
+from runtime.clients.limits import SENT_AHEAD_BYTES
 from runtime.network.channel import Channel
 from tests.runtime.clients.test_clients import Harness, opened
 from tests.runtime.doubles import frame, receive

@@ -1,0 +1,54 @@
+"""How far a connection of a SASL listener has come in saying who it is.
+
+    HANDSHAKE -> EXCHANGE -> PROVED -> (SaslHandshake again: KIP-368) EXCHANGE -> ...
+
+Any failure leads to ENDED, and the connection is closed.
+"""
+
+from enum import Enum
+
+from broker.security.exchanges import Exchange
+from broker.security.principal import Principal
+from broker.security.users import Proof
+
+
+class Stage(Enum):
+    HANDSHAKE = "handshake"
+    """Waits for SaslHandshake; ApiVersions may come first."""
+    EXCHANGE = "exchange"
+    """Waits for messages of the mechanism."""
+    PROVED = "proved"
+    ENDED = "ended"
+    """Failed: the answer is delayed, and nothing more is read."""
+
+
+class Session:
+    __slots__ = (
+        "exchange",
+        "expires_boot_ns",
+        "mechanism",
+        "principal",
+        "proof",
+        "proved_boot_ns",
+        "raw",
+        "stage",
+    )
+
+    def __init__(self) -> None:
+        self.stage = Stage.HANDSHAKE
+        self.mechanism = ""
+        """What the client has asked for; kept for re-authentication, which may not change it."""
+        self.exchange: Exchange | None = None
+        self.raw = False
+        """SaslHandshake v0: the mechanism's messages come as bare frames (KIP-43)."""
+        self.principal: Principal | None = None
+        """Once proved; it stays through a re-authentication."""
+        self.proof: Proof | None = None
+        self.proved_boot_ns = 0
+        self.expires_boot_ns = 0
+        """From then on only a re-authentication is served; 0: never."""
+
+    @property
+    def proved(self) -> bool:
+        """Whether requests are served."""
+        return self.stage is Stage.PROVED
