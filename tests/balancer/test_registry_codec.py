@@ -56,6 +56,7 @@ from balancer.registry.commands import (
     TopicCreated,
     TopicDeleted,
 )
+from balancer.registry.credentials import AlterCredentials, CredentialChange
 from balancer.registry.packing import PackingError
 from balancer.registry.policy import PlanMove, PlanRecord, Policy, Weights
 from balancer.registry.records import Address, Outcome, PartitionPlace, StealToken, Topic
@@ -69,6 +70,7 @@ from balancer.registry.versions import (
 )
 from paxos.ids import GroupId, Incarnation, NodeId, Slot
 from tests.balancer.literals import acquire, founded, placement, register, run
+from wire.scram import Credential
 from wire.software import CLUSTER_VERSION_NEWEST as NEWEST
 
 i32 = st.integers(-(2**31), 2**31 - 1)
@@ -105,6 +107,14 @@ plans = st.builds(
 nodes = st.lists(i32, max_size=5).map(tuple)
 published = st.builds(Weights, text, i64, st.dictionaries(u32, i32, max_size=6))
 
+SECRET = b"x" * 32
+CREDENTIALS = st.builds(
+    Credential,
+    st.binary(max_size=128),
+    st.binary(max_size=64),
+    st.binary(max_size=64),
+    st.integers(0, 2**32 - 1),
+)
 COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
     FoundCluster: st.builds(FoundCluster, text, u32, nodes, st.integers(0, 255)),
     AddNode: st.builds(AddNode, i32, addresses, text),
@@ -156,6 +166,13 @@ COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
     HoldClusterVersion: st.builds(HoldClusterVersion, st.booleans()),
     NoteReads: st.builds(
         NoteReads, i32, st.builds(Reads, st.integers(0, 65_535), st.integers(0, 65_535), text)
+    ),
+    AlterCredentials: st.builds(
+        AlterCredentials,
+        st.lists(
+            st.builds(CredentialChange, text, st.integers(0, 255), st.none() | CREDENTIALS)
+        ).map(tuple),
+        st.binary(min_size=32, max_size=32),
     ),
 }
 RESULTS: dict[type[Any], st.SearchStrategy[Any]] = {
@@ -231,6 +248,10 @@ GOLDEN: list[tuple[Command, str]] = [
     (RaiseClusterVersion(2), "0122 0002"),
     (HoldClusterVersion(True), "0123 01"),
     (NoteReads(NodeId(3), Reads(1, 2, "0.3.0")), "0124 00000003 0001 0002 0005302e332e30"),
+    (
+        AlterCredentials((CredentialChange("u", 1, Credential(b"s", b"k", b"v", 4096)),), SECRET),
+        "0126 00000001 000175 01 01 0173 016b 0176 00001000" + SECRET.hex(),
+    ),
     (Decided(Slot(5), DeleteTopic(name="t")), "011b 0000000000000005 0105 01000174 00"),
 ]
 
@@ -513,3 +534,20 @@ def test_a_damaged_snapshot_is_refused_or_still_a_registry(new: bool) -> None:
                 Registry.restore(bad)
             except PackingError:
                 continue
+
+
+def test_users_are_in_an_image_of_version_9_and_without_them_an_older_one_is_written() -> None:
+    registry = Registry()
+    before = registry.snapshot()
+    assert before[0] == 7
+    change = CredentialChange("ada", 1, Credential(b"s", bytes(32), bytes(32), 4096))
+    registry.apply_command(AlterCredentials((change,), SECRET), 1)
+    image = registry.snapshot()
+    assert image[0] == 9
+    again = Registry.restore(image)
+    assert again.security.credentials == {"ada": {1: change.credential}}
+    assert again.security.secret == SECRET
+    assert again.snapshot() == image
+    other = AlterCredentials((CredentialChange("bob", 1, change.credential),), b"y" * 32)
+    again.apply_command(other, 2)
+    assert again.security.secret == SECRET, "the first one stays"
