@@ -33,6 +33,7 @@ from runtime import live_settings, settings
 from runtime.admin.balancer import BalancerAdmin
 from runtime.admin.inspection import Admin
 from runtime.admin.nodes import NodeAdmin
+from runtime.authentication import authentication
 from runtime.authorization import authorizer
 from runtime.balancing.balancing_loop import BalancingLoop
 from runtime.balancing.draining import DRAIN_S, STEP_S, Draining
@@ -512,6 +513,7 @@ def build_broker(node: Node) -> Broker:
         log_dir=LogDir(str(node.config.node.data_dir)),
         on_bug=node.journal.bug,
         authorizer=authorizer(node.config, node.registry, node.engine.now, node.journal),
+        authentication=authentication(node.config, node.registry, node.machine.new_id),
     )
 
 
@@ -557,8 +559,8 @@ def begin(node: Node) -> None:
         except OSError as error:
             raise ConfigError([f'{where} = "{address}": {error.strerror}']) from error
         node.listeners.append(listener)
-        if where not in ("listen.peer", "listen.http"):
-            node.shell.gate.guard(listener)
+        if where in node.entrances.names:
+            node.shell.gate.guard(listener, node.entrances.names[where])
 
 
 async def _start(

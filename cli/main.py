@@ -55,7 +55,7 @@ from cli.diagnosis import bundle, doctor
 from cli.diagnosis import health as health_cli
 from cli.diagnosis import view as status_cli
 from cli.machine import commands as machine_cli
-from cli.security import acl, cert
+from cli.security import acl, cert, user
 from cluster import control, health, prometheus, rolling, state
 from cluster.launcher import Launcher, StartError, launch
 from cluster.machine.supervisor import MachineError
@@ -190,6 +190,7 @@ def _parser() -> argparse.ArgumentParser:
         ("cluster", cluster_version, "show and raise the version of what is in the logs"),
         ("debug", bundle, "collect what helps others to understand a problem"),
         ("config", configuration, "show every setting of a node, or check a configuration"),
+        ("user", user, "make a line of the file of first users"),
         ("cert", cert, "make an authority, and certificates of nodes and clients"),
         ("generate", generate, "print what runs nodes as services: systemd units, a compose file"),
     ):

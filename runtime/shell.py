@@ -100,7 +100,7 @@ class Shell:
         that it has applied them."""
         self._disk_told = (False, False)
         self._nodes_seen = -1
-        self._security_seen = self.registry.security
+        self._credentials_seen = self.registry.security.credentials
         self.console: Console | None = None
         self.look_at_files: Callable[[int], None] = lambda _boot_ns: None
         """For files that are read again when they change: those of TLS."""
@@ -323,8 +323,8 @@ class Shell:
         if versions.topics != self._topics_seen:
             self._topics_seen = versions.topics
             self._drop_deleted()
-        if self.registry.security is not self._security_seen:
-            self._security_seen = self.registry.security
+        if self.registry.security.credentials is not self._credentials_seen:
+            self._credentials_seen = self.registry.security.credentials
             self._cut_off_revoked()
         clients_changes = versions.topics, versions.replicas, versions.policy
         if clients_changes != self._spread:

@@ -128,6 +128,13 @@ class Entrances:
         reloading = self._reloading
         return None if reloading is None else reloading.hurry
 
+    @property
+    def names(self) -> dict[str, str]:
+        """The names of listeners, by how their settings are called; "" for the short form."""
+        if self._short:
+            return {"listen.kafka": ""}
+        return {f"[[listeners]] {one.name}: bind": one.name for one, _ in self.doors}
+
     def ports(self, accept: "Accept") -> Iterator[tuple[str, Address, OnAccept]]:
         """Where to listen: how the setting is called, the address, and what takes connections."""
         for one, door in self.doors:

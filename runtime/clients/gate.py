@@ -32,18 +32,23 @@ class Gate:
         self.contact = QuorumContact(self._touch, engine.multi.timing.lease_ns)
         broker.redirects_clients = lambda: self.contact.cut_off
         broker.client_service = lambda: self.state
-        self._listeners: list[Listening] = []
-        """Those of Kafka clients, once they are bound."""
+        self._listeners: list[tuple[Listening, str]] = []
+        """Those of Kafka clients, once they are bound, and their names."""
         self.learning = True
         """Whether our copy of the registry has not been current since the start."""
         self._learning_since: int | None = None
         self._told = False
 
-    def guard(self, listener: Listening) -> None:
-        """Take over a port of Kafka clients: bound, but closed at first."""
-        self._listeners.append(listener)
-        if self.learning:
+    def guard(self, listener: Listening, name: str = "") -> None:
+        """Take over a port of Kafka clients: bound, but closed at first. One with a name stays
+        closed until the registry has its address: nobody there could be told of any node."""
+        self._listeners.append((listener, name))
+        if self.learning or not self._is_known(name):
             listener.refuse_all()
+
+    def _is_known(self, name: str) -> bool:
+        me = self._engine.multi.me
+        return not name or self._registry.address(me, name) is not None
 
     def tick(self, boot_ns: int) -> None:
         contact, listeners = self.contact, self._listeners
@@ -57,7 +62,11 @@ class Gate:
             else:
                 self._journal.warning("in contact with a majority again: clients are served")
         shut = contact.closed or self.learning
-        turned = [one for one in listeners if one.accepting is shut]
+        turned = [
+            one
+            for one, name in listeners
+            if one.accepting is shut and (shut or self._is_known(name))
+        ]
         if not turned:
             return
         if shut:

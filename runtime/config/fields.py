@@ -131,6 +131,17 @@ def parse_optional_address(raw: object) -> Address | None:
     return None if raw == "" else parse_address(raw)
 
 
+def parse_optional_path(raw: object) -> Path | None:
+    if raw == "":
+        return None
+    if isinstance(raw, str) and "\0" not in raw:
+        try:
+            return Path(raw).expanduser()
+        except RuntimeError as error:  # "~stranger"
+            raise ValueError(f"the home directory is not known: {error}") from error
+    raise ValueError("expected the path of a file")
+
+
 def in_range(low: int, high: int) -> Check:
     def check(section: Any, field: "attrs.Attribute[Any]", value: Any) -> None:  # noqa: ANN401
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:

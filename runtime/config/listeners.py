@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 import attrs
 
 from balancer.registry.security import LISTENERS_MAX
+from broker.security.exchanges import PLAIN
 from broker.security.listeners import DEFAULT, ClientListener, SecurityProtocol
 from broker.security.principal_mapping import PrincipalMapping
 from runtime.config.fields import (
@@ -21,6 +22,7 @@ from runtime.config.fields import (
     one_of,
     parse_address,
     parse_optional_address,
+    parse_optional_path,
     parse_text,
     show,
 )
@@ -34,17 +36,6 @@ PROTOCOLS: Final = {
     "sasl_ssl": SecurityProtocol.SASL_SSL,
 }
 CLIENT_CERTIFICATES: Final = ("none", "optional", "required")
-
-
-def parse_optional_path(raw: object) -> Path | None:
-    if raw == "":
-        return None
-    if isinstance(raw, str) and "\0" not in raw:
-        try:
-            return Path(raw).expanduser()
-        except RuntimeError as error:  # "~stranger"
-            raise ValueError(f"the home directory is not known: {error}") from error
-    raise ValueError("expected the path of a file")
 
 
 def parse_rules(raw: object) -> tuple[str, ...]:
@@ -232,10 +223,7 @@ def _of_one(
     where: str, one: ListenerSettings, tls: TlsSection, security: SecuritySection
 ) -> Iterator[str]:
     if one.security.sasl:
-        yield (
-            f'{where}: protocol = "{one.protocol}" needs a SASL mechanism, and this version of '
-            'Evenkeel has none yet; use protocol = "ssl" with client_certificates = "required"'
-        )
+        yield from _of_sasl(where, one, security)
     if one.security.tls:
         for key in ("certificate", "key"):
             if getattr(tls, key) is None:
@@ -252,6 +240,20 @@ def _of_one(
             'nobody; use protocol = "ssl" with client_certificates = "required" in [[listeners]], '
             "or a loopback address, or set security.insecure_listeners = true if only those can "
             "reach it who may do everything"
+        )
+
+
+def _of_sasl(where: str, one: ListenerSettings, security: SecuritySection) -> Iterator[str]:
+    needs = f'{where}: protocol = "{one.protocol}" needs'
+    if not security.sasl_mechanisms:
+        yield f'{needs} security.sasl_mechanisms, such as ["SCRAM-SHA-512"]'
+        return
+    passwords_in_the_clear = not one.security.tls and not security.plain_without_tls
+    if passwords_in_the_clear and set(security.sasl_mechanisms) == {PLAIN}:
+        yield (
+            f"{needs} a mechanism that does not send passwords, and security.sasl_mechanisms is "
+            'PLAIN; use protocol = "sasl_ssl", or SCRAM-SHA-512, or set '
+            "security.plain_without_tls = true"
         )
 
 

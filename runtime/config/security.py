@@ -1,13 +1,28 @@
 """The section `[security]`: what a node demands of clients before it does what they ask."""
 
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 
-from runtime.config.fields import bool_field, choice_field, parse_text, refuse
+from broker.security.exchanges import OAUTHBEARER, PLAIN
+from broker.security.users import MECHANISM_NAMES
+from runtime.config.fields import (
+    bool_field,
+    choice_field,
+    int_field,
+    parse_optional_path,
+    parse_text,
+    refuse,
+)
 
 ACL: Final = "acl"
+MECHANISMS: Final = (PLAIN, *MECHANISM_NAMES)
+NOT_OFFERED: Final = {
+    OAUTHBEARER: "this version of Evenkeel has no tokens yet",
+    "GSSAPI": "Kerberos is not supported",
+    "EXTERNAL": "use a listener with client_certificates instead",
+}
 _ONLY_ACL: Final = 'nothing is decided without rules; set security.authorizer = "acl"'
 
 
@@ -23,11 +38,40 @@ def parse_principals(raw: object) -> str:
     raise ValueError('expected principals: ["User:admin"], or "User:admin;User:other"')
 
 
+def parse_mechanisms(raw: object) -> tuple[str, ...]:
+    """Read names from a TOML array or from text with commas, as in Kafka."""
+    if isinstance(raw, str):
+        raw = [one.strip() for one in raw.split(",") if one.strip()]
+    if isinstance(raw, list) and all(isinstance(one, str) for one in raw):
+        return tuple(raw)
+    raise ValueError('expected names: ["SCRAM-SHA-512"]')
+
+
 @attrs.frozen(kw_only=True)
 class SecuritySection:
     SECTION: ClassVar = "security"
     insecure_listeners: bool = bool_field(
         False, "allow listeners that other machines reach and that prove nobody"
+    )
+    sasl_mechanisms: tuple[str, ...] = attrs.field(
+        default=(),
+        converter=tuple,
+        metadata={
+            "doc": "how clients of listeners with SASL prove who they are",
+            "parse": parse_mechanisms,
+        },
+    )
+    bootstrap_users_file: Path | None = attrs.field(
+        default=None,
+        validator=attrs.validators.optional(attrs.validators.instance_of(Path)),
+        metadata={
+            "doc": "first users, as `evenkeel user hash` writes them, until the registry has them",
+            "parse": parse_optional_path,
+        },
+    )
+    plain_without_tls: bool = bool_field(False, "allow PLAIN, which sends passwords, without TLS")
+    reauth_s: int = int_field(
+        0, 0, 365 * 86_400, "clients of SASL authenticate again after this time; 0: never"
     )
     authorizer: str = choice_field(
         "none", ("none", ACL), "acl: rules say what each client may do; none: everything"
@@ -60,6 +104,7 @@ class SecuritySection:
         return Path(self.audit_log) if self.audit_log else None
 
     def __attrs_post_init__(self) -> None:
+        self._check_sasl()
         for one in sorted(self.super_user_names):
             kind, _, name = one.partition(":")
             if kind != "User" or not name:
@@ -82,3 +127,13 @@ class SecuritySection:
             refuse(self, "audit_log", self.audit_log, _ONLY_ACL)
         if self.audit_grants:
             refuse(self, "audit_grants", self.audit_grants, _ONLY_ACL)
+
+    def _check_sasl(self) -> None:
+        wanted: Any = list(self.sasl_mechanisms)
+        for one in self.sasl_mechanisms:
+            if one not in MECHANISMS:
+                why = NOT_OFFERED.get(one, "there is no such mechanism")
+                known = ", ".join(MECHANISMS)
+                refuse(self, "sasl_mechanisms", wanted, f"{one}: {why}; known are {known}")
+        if len(set(self.sasl_mechanisms)) < len(self.sasl_mechanisms):
+            refuse(self, "sasl_mechanisms", wanted, "one is there twice")
