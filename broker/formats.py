@@ -51,12 +51,13 @@ ROWS: Final[Mapping[Place, Mapping[int, int]]] = {
         **_from(1, *range(1, 18), *range(20, 28), 30),
         **_from(2, 31, 32, 33),  # partitions and replicas where an operator wants them
         **_from(2, 34, 35, 36),  # the cluster version
+        **_from(3, 41),  # quotas of clients
     },
     Place.COORDINATOR: {
         **_from(1, *range(1, 12)),
         **_from(2, 12, 13),  # groups with members of both protocols
     },
-    Place.REGISTRY_IMAGE: {**_from(1, 7), **_from(2, 8)},
+    Place.REGISTRY_IMAGE: {**_from(1, 7), **_from(2, 8), **_from(3, 9)},
     Place.COORDINATOR_IMAGE: _from(1, 6),
     Place.CHUNK: _from(1, 0x101, 0x201, 0x302, 0x401, 0x501, 0x601, 0x701, 0x801),
     Place.LOG_RECORD: _from(1, *range(1, 8)),

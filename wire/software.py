@@ -12,5 +12,5 @@ CLUSTER_VERSION_BASE: Final = 1
 """Of clusters that have named none: what older nodes write and read."""
 CLUSTER_VERSION_OLDEST: Final = 1
 """The oldest that this program can take part in."""
-CLUSTER_VERSION_NEWEST: Final = 2
+CLUSTER_VERSION_NEWEST: Final = 3
 """The newest that it can read and write."""

@@ -67,6 +67,7 @@ from balancer.registry.packing import (
     union,
 )
 from balancer.registry.policy import PLAN_RECORD, POLICY, WEIGHTS
+from balancer.registry.quotas import ALTER_QUOTAS, AlterQuotas
 from balancer.registry.records import (
     ADDRESS,
     CONFIGS,
@@ -132,6 +133,7 @@ _KINDS: Final[Mapping[int, tuple[type[Any], Field[Any]]]] = {
     34: (RaiseClusterVersion, record(RaiseClusterVersion, U16)),
     35: (HoldClusterVersion, record(HoldClusterVersion, FLAG)),
     36: (NoteReads, record(NoteReads, I32, READS)),
+    41: (AlterQuotas, ALTER_QUOTAS),
 }
 _CREATE_3: Final = opening(CreateTopic, STRING, TOPIC_ID, I32, I32, CONFIGS)
 _GROW_4: Final = opening(CreatePartitions, STRING, I32)

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 import attrs
 
 from balancer.registry.policy import PlanRecord, Policy, Weights
+from balancer.registry.quotas import AlterQuotas
 from balancer.registry.records import (
     Address,
     Outcome,
@@ -317,6 +318,7 @@ Command: TypeAlias = (
     | RaiseClusterVersion
     | HoldClusterVersion
     | NoteReads
+    | AlterQuotas
     | Decided
 )
 
@@ -384,6 +386,7 @@ class Refusal(IntEnum):
     """The same thing has been decided on since the command was made."""
     CLUSTER_VERSION = 66
     """Not every node can read it, or the cluster version would fall."""
+    INVALID_QUOTA = 80
 
 
 @attrs.frozen

@@ -26,6 +26,7 @@ from balancer.registry.records import (
     Topic,
 )
 from balancer.registry.replica_sets import ReplicaSets
+from balancer.registry.security import Security
 from balancer.registry.steal_tokens import StealTokens
 from balancer.registry.versions import ClusterVersion
 from paxos.ids import SLOT_ZERO, GroupId, NodeId, Slot
@@ -66,6 +67,7 @@ class Document:
         self.plans: tuple[PlanRecord, ...] = ()
         """The latest adopted plans, oldest first."""
         self.cluster_version = ClusterVersion()
+        self.security = Security()
         self._roster = NodeRecords()
         self._replicas = ReplicaSets()
         self._catalogue = Catalogue()
@@ -231,6 +233,7 @@ class Document:
             epoch_floor=catalogue.epoch_floor,
             orders=self.orders,
             cluster_version=self.cluster_version,
+            security=self.security,
         )
 
     @classmethod
@@ -270,6 +273,7 @@ class Document:
         self.policy, self.pins, self.orders = image.policy, image.pins, image.orders
         self.weights, self.plans = image.weights, image.plans
         self.cluster_version = image.cluster_version
+        self.security = image.security
         self._next_producer_id = image.next_producer_id
         self._fences = Fences(image.fenced_since, dict(image.decided))
         self._steal_tokens = StealTokens(

@@ -38,6 +38,7 @@ from balancer.registry.commands import (
     SetReplicaSets,
     TopicDeleted,
 )
+from balancer.registry.quotas import AlterQuotas
 from balancer.registry.versions import HoldClusterVersion, RaiseClusterVersion
 from paxos.ids import SLOT_ZERO, Slot
 
@@ -46,6 +47,7 @@ _DELETED: Final = "deleted"
 _PLACEMENT: Final = "placement"
 _POLICY: Final = "policy"
 _CLUSTER_VERSION: Final = "cluster version"
+_QUOTAS: Final = "quotas"
 
 
 @attrs.define
@@ -106,5 +108,7 @@ def _things(command: Command) -> list[str]:
             return [_POLICY]
         case RaiseClusterVersion() | HoldClusterVersion():
             return [_CLUSTER_VERSION]
+        case AlterQuotas():
+            return [_QUOTAS]
         case _:
             return []

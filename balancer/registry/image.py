@@ -65,15 +65,16 @@ from balancer.registry.records import (
     StealToken,
     Topic,
 )
+from balancer.registry.security import SECURITY, Security
 from balancer.registry.versions import CLUSTER_VERSION, ClusterVersion
 from paxos.ids import SLOT_ZERO, GroupId, NodeId, Slot
 
-IMAGE_VERSION: Final = 8
+IMAGE_VERSION: Final = 9
 """2: tokens, policy, pins, weights and plans. 3: all cancelled tokens instead of the last. 4: node
 lives, replica sets and members. 5: the slots of decisions. 6: the bases of leader epochs. 7: the
-orders of replicas. 8: the cluster version; without one 7 is written, so that nodes
-of before can read it. Versions from 3 on are read."""
-_VERSIONS_COUNTS: Final = {3: 6, 4: 8, 5: 8, 6: 8, 7: 8, 8: 8}
+orders of replicas. 8: the cluster version. 9: security. What has none of that is written as 8, and
+without a cluster version as 7, so that nodes of before can read it. Versions from 3 on are read."""
+_VERSIONS_COUNTS: Final = {3: 6, 4: 8, 5: 8, 6: 8, 7: 8, 8: 8, 9: 8}
 DECISIONS_MAX: Final = TOPICS_MAX + 4 * GROUPS_MAX + 2 * REMOVED_MAX
 """For every topic, every node there ever was, and the pause, pin and set of each group."""
 PIECE_TOPICS: Final = 500
@@ -116,6 +117,7 @@ class Image:
     epoch_floor: int = 0
     orders: Mapping[GroupId, tuple[NodeId, ...]] = attrs.field(factory=dict)
     cluster_version: ClusterVersion = attrs.field(factory=ClusterVersion)
+    security: Security = attrs.field(factory=Security)
 
 
 _TOPICS: Final[Mapping[int, Field[tuple[Topic, ...]]]] = {
@@ -155,6 +157,7 @@ _REST_4: Final = (
 )
 _REST_5: Final = (*_REST_4, I64, mapping(STRING, I64, DECISIONS_MAX))
 _REST_6: Final = (*_REST_5, EPOCHS, I32)
+_REST_8: Final = (*_REST_6, REPLICA_SETS, CLUSTER_VERSION)
 _IMAGES: Final[Mapping[int, Field[Image]]] = {
     3: opening(
         Image,
@@ -169,13 +172,16 @@ _IMAGES: Final[Mapping[int, Field[Image]]] = {
     5: opening(Image, *_OPENING_4, _TOPICS[5], *_REST_5),
     6: opening(Image, *_OPENING_4, _TOPICS[6], *_REST_6),
     7: opening(Image, *_OPENING_4, _TOPICS[7], *_REST_6, REPLICA_SETS),
-    8: record(Image, *_OPENING_4, _TOPICS[8], *_REST_6, REPLICA_SETS, CLUSTER_VERSION),
+    8: opening(Image, *_OPENING_4, _TOPICS[8], *_REST_8),
+    9: record(Image, *_OPENING_4, _TOPICS[9], *_REST_8, SECURITY),
 }
 
 
 def version_for(image: Image) -> int:
     """The version that an image is written in."""
-    return 7 if image.cluster_version.unsaid else IMAGE_VERSION
+    if not image.security.empty:
+        return IMAGE_VERSION
+    return 7 if image.cluster_version.unsaid else 8
 
 
 def encode_image(image: Image) -> bytes:
@@ -239,7 +245,7 @@ def _decode(data: bytes | memoryview) -> Image:
     image = decode(_IMAGES[version], view[1:])
     if len(image.versions) != _VERSIONS_COUNTS[version]:
         raise PackingError(f"{len(image.versions)} versions in an image of version {version}")
-    if version == IMAGE_VERSION and image.cluster_version.unsaid:
+    if version >= 8 and version != version_for(image):
         raise PackingError(f"version {version} where an older one says as much")
     if image.cluster is not None and image.cluster.groups_count > GROUPS_MAX:
         raise PackingError(f"{image.cluster.groups_count} groups, at most {GROUPS_MAX}")

@@ -60,6 +60,7 @@ from balancer.registry.policy import (
     record_problem,
     weights_problem,
 )
+from balancer.registry.quotas import AlterQuotas, altered
 from balancer.registry.records import (
     CLUSTER_ID_CHARS_MAX,
     GROUPS_MAX,
@@ -68,6 +69,7 @@ from balancer.registry.records import (
     WALL_NS_MAX,
     Cluster,
 )
+from balancer.registry.security import Security
 from balancer.registry.versions import (
     HoldClusterVersion,
     LaterVersionError,
@@ -145,6 +147,8 @@ class Registry(Document):
                 return self._change_version(command)
             case AcquireStealToken() | ReleaseStealToken() | PauseBalancer() | CancelSteal():
                 return self._steer(command)
+            case AlterQuotas():
+                return self._alter_quotas(command)
 
     # ---- cluster and nodes -----------------------------------------------------------------------
 
@@ -500,6 +504,20 @@ class Registry(Document):
             return self._done()
         self.paused_groups = groups
         return self._done("steals")
+
+    # ---- security --------------------------------------------------------------------------------
+
+    def _alter_quotas(self, command: AlterQuotas) -> Result:
+        after = altered(self.security.quotas, command)
+        if isinstance(after, str):
+            return Refused(Refusal.INVALID_QUOTA, after)
+        return self._secure(attrs.evolve(self.security, quotas=after))
+
+    def _secure(self, security: Security) -> Done:
+        if security != self.security:
+            self.security = security
+            self._changed()
+        return self._done()
 
     # ---- versions --------------------------------------------------------------------------------
 

@@ -58,6 +58,7 @@ from balancer.registry.commands import (
 )
 from balancer.registry.packing import PackingError
 from balancer.registry.policy import PlanMove, PlanRecord, Policy, Weights
+from balancer.registry.quotas import AlterQuotas, Entity, QuotaChange, QuotaKey
 from balancer.registry.records import Address, Outcome, PartitionPlace, StealToken, Topic
 from balancer.registry.registry import Registry
 from balancer.registry.versions import (
@@ -104,6 +105,15 @@ plans = st.builds(
 )
 nodes = st.lists(i32, max_size=5).map(tuple)
 published = st.builds(Weights, text, i64, st.dictionaries(u32, i32, max_size=6))
+
+names = st.sampled_from([(), ("",)]) | text.map(lambda name: (name,))
+entities = st.builds(Entity, names, names, names)
+rates = st.floats(allow_nan=False, allow_infinity=False)
+quota_changes = st.builds(
+    QuotaChange,
+    entities,
+    st.dictionaries(st.sampled_from(QuotaKey), st.none() | rates, max_size=5),
+)
 
 COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
     FoundCluster: st.builds(FoundCluster, text, u32, nodes, st.integers(0, 255)),
@@ -157,6 +167,7 @@ COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
     NoteReads: st.builds(
         NoteReads, i32, st.builds(Reads, st.integers(0, 65_535), st.integers(0, 65_535), text)
     ),
+    AlterQuotas: st.builds(AlterQuotas, st.lists(quota_changes, max_size=3).map(tuple)),
 }
 RESULTS: dict[type[Any], st.SearchStrategy[Any]] = {
     Refused: st.builds(Refused, refusals, text),
@@ -231,6 +242,18 @@ GOLDEN: list[tuple[Command, str]] = [
     (RaiseClusterVersion(2), "0122 0002"),
     (HoldClusterVersion(True), "0123 01"),
     (NoteReads(NodeId(3), Reads(1, 2, "0.3.0")), "0124 00000003 0001 0002 0005302e332e30"),
+    (
+        AlterQuotas(
+            (
+                QuotaChange(
+                    Entity(("u",), ("",)),
+                    {QuotaKey.PRODUCER_BYTE_RATE: 1024.0, QuotaKey.REQUEST_PERCENTAGE: None},
+                ),
+            )
+        ),
+        "0129 00000001 00000001 000175 00000001 0000 00000000"
+        "00000002 01 01 4090000000000000 03 00",
+    ),
     (Decided(Slot(5), DeleteTopic(name="t")), "011b 0000000000000005 0105 01000174 00"),
 ]
 
@@ -380,6 +403,18 @@ def test_the_bytes_of_an_image_do_not_change() -> None:
     assert Registry.restore(image(7)).snapshot() == image(7)
     assert versioned().snapshot() == image(8)
     assert Registry.restore(image(8)).snapshot() == image(8)
+    assert with_quotas().snapshot() == image(9)
+    assert Registry.restore(image(9)).snapshot() == image(9)
+
+
+def test_an_image_without_security_is_one_that_older_nodes_read() -> None:
+    registry = with_quotas()
+    quotas = registry.security.quotas
+    taken = tuple(
+        QuotaChange(entity, dict.fromkeys(values)) for entity, values in quotas.items()
+    )
+    assert isinstance(registry.apply_command(AlterQuotas(taken), registry.applied + 1), Done)
+    assert registry.snapshot()[0] == 8
 
 
 def test_an_image_of_before_replicas_had_an_order_is_read() -> None:
@@ -463,6 +498,19 @@ def versioned() -> Registry:
         NoteReads(NodeId(2), Reads(1, 2, "0.3.0")),
         RaiseClusterVersion(2),
         HoldClusterVersion(True),
+    )
+    return registry
+
+
+def with_quotas() -> Registry:
+    """Also with quotas of clients."""
+    registry = versioned()
+    rates = {QuotaKey.PRODUCER_BYTE_RATE: 1024.0, QuotaKey.REQUEST_PERCENTAGE: 12.5}
+    ip = Entity(ip=("198.51.100.7",))
+    run(
+        registry,
+        AlterQuotas((QuotaChange(Entity(("alice",), ("",)), rates),)),
+        AlterQuotas((QuotaChange(ip, {QuotaKey.CONNECTION_CREATION_RATE: 5.0}),)),
     )
     return registry
 

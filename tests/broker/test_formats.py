@@ -35,7 +35,7 @@ EXISTING: dict[Place, set[int]] = {
     Place.ENTRY: set(CommandKind),
     Place.REGISTRY: set(registry_codec.KINDS),
     Place.COORDINATOR: set(CoordinatorKind),
-    Place.REGISTRY_IMAGE: {IMAGE_VERSION, IMAGE_VERSION - 1},
+    Place.REGISTRY_IMAGE: {IMAGE_VERSION, IMAGE_VERSION - 1, IMAGE_VERSION - 2},
     Place.COORDINATOR_IMAGE: {coordinator_image.VERSION},
     Place.CHUNK: {kind << 8 | one for kind, one in checkpoint_chunks.VERSIONS.items()},
     Place.LOG_RECORD: {
