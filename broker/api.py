@@ -10,7 +10,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, TypeAlias
 
-from broker.handlers.cluster import absent, api_versions, metadata, quorum, topic_partitions
+from broker.handlers.cluster import (
+    absent,
+    api_versions,
+    client_quotas,
+    metadata,
+    quorum,
+    topic_partitions,
+)
 from broker.handlers.cluster import describe_cluster as cluster
 from broker.handlers.groups import assigned_groups, coordinators, group_admin, membership, offsets
 from broker.handlers.records import (
@@ -39,6 +46,7 @@ from broker.requests.context import Broker
 from broker.requests.guard import report_bug
 from broker.requests.refusals import BYTES_OF_A_THING, refuse, whole_refusal
 from broker.requests.request import Request
+from broker.requests.throttling import measured
 from wire.apis import (
     APIS,
     ApiKey,
@@ -95,6 +103,8 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: assigned_groups.handle_describe,
     ApiKey.LIST_CONFIG_RESOURCES: config_resources.handle,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: topic_partitions.handle,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: client_quotas.handle_describe,
+    ApiKey.ALTER_CLIENT_QUOTAS: client_quotas.handle_alter,
 }
 """All but ApiVersions, which is made from the others."""
 
@@ -131,11 +141,22 @@ class ApiTable:
         self.requests: dict[int, int] = dict.fromkeys(keys, 0)
         self.refused = 0
 
-    def handle_frame(self, frame: memoryview, owned: bool, client_host: str, reply: Reply) -> None:
+    def handle_frame(
+        self,
+        frame: memoryview,
+        owned: bool,
+        client_host: str,
+        reply: Reply,
+        metered: bool = False,
+    ) -> None:
         """Answer one request, now or later, through `reply`; never raises, whatever the bytes.
 
         `frame` comes without its length prefix; unless `owned` it is valid only until this returns.
+        `metered`: quotas have been asked about it already.
         """
+        if self._broker.registry.security.quotas and not metered:
+            self._measure(frame, owned, client_host, reply)
+            return
         if produce_usual.handle(self._broker, frame, owned, client_host, reply):
             self.requests[_PRODUCE] += 1
             return
@@ -156,6 +177,16 @@ class ApiTable:
             self._close(str(error), reply)
             return
         self._handle(handler, Request(header, message, frame, owned, client_host, reply))
+
+    def _measure(self, frame: memoryview, owned: bool, client_host: str, reply: Reply) -> None:
+        """There are quotas: one may hold for this client."""
+        broker = self._broker
+        one = measured(broker.quotas, frame, reply, lambda: broker.groups.now().boot_ns)
+        if one is None:
+            self.handle_frame(frame, owned, client_host, reply, True)
+        else:
+            self.handle_frame(frame, owned, client_host, one, True)
+            one.served()
 
     def _handle_large(
         self,

@@ -7,6 +7,7 @@ from broker.client_software import OTHER, ClientSoftware
 from broker.leaders_told import LeadersTold
 from broker.ordering_barriers import BARRIERS_MAX, OrderingBarriers
 from broker.proposals.intake import Outcome, Pending
+from broker.security.principal import ANONYMOUS, Principal
 from paxos.entry import Buffer
 from paxos.ids import GroupId, NodeId, Now, Slot
 from storage.cold.format import ColdSegment
@@ -24,6 +25,7 @@ class Connection:
         "barriers",
         "fast_paths",
         "leaders_told",
+        "principal",
         "refusals",
         "software",
     )
@@ -31,6 +33,8 @@ class Connection:
     def __init__(self) -> None:
         self.software: ClientSoftware = OTHER
         """The client's library, as far as it has named it on this connection."""
+        self.principal: Principal = ANONYMOUS
+        """Who the client has proved to be."""
         self.leaders_told: LeadersTold | None = None
         """None: it was told of none, or of none that had moved."""
         self.refusals = 0
@@ -114,6 +118,9 @@ class Reply(Protocol):
         what follows must not overtake what is still being checked."""
 
     def read_on(self) -> None: ...
+
+    def mute(self, until_boot_ns: int) -> None:
+        """Read nothing more of this connection before then: its client has used up a quota."""
 
     def close(self, reason: str) -> None:
         """The request cannot be answered within the protocol: close the connection and log why."""

@@ -123,7 +123,7 @@ class Registry(Document):
         self._fences.note(command, result, self.applied)
         return result
 
-    def _dispatch(self, command: Command) -> Result:
+    def _dispatch(self, command: Command) -> Result:  # noqa: C901  one line for each kind
         match command:
             case Decided():
                 return Refused(Refusal.MALFORMED, "a decision on a decision")

@@ -1,4 +1,4 @@
-"""What the registry knows of security: the part of its image that clusters without any leave out."""
+"""What the registry knows of security: a part of its image that clusters without any leave out."""
 
 from typing import Final
 

@@ -17,6 +17,8 @@ from broker.producers.producer_connections import NO_PRODUCER, ProducerConnectio
 from paxos.entry import Buffer
 from paxos.ids import GroupId
 from runtime.clients.backpressure import Backpressure, RefusalSight
+from runtime.clients.endings import Endings
+from runtime.clients.muted import MutedClients
 from runtime.clients.places import Places
 from runtime.clients.response_slot import ResponseSlot
 from runtime.network.channel import Channel
@@ -48,17 +50,6 @@ REQUEST_NOT_FINISHED_S: Final = 30.0
 ANSWER_NOT_READ_S: Final = 60.0
 """A client that reads nothing of its answers for this long is closed: they use our memory."""
 REFUSALS_LOGGED_EVERY_S: Final = 1.0
-FAULTS_LOGGED_PER_S: Final = 10
-CUT_OFF: Final = "this node is cut off from its peers"
-USUAL_ENDINGS: Final = (
-    "closed by the other side",
-    "receive failed",
-    "send failed",
-    "idle",
-    "this node stops",
-    CUT_OFF,
-)
-"""Reasons that are not a client's fault."""
 
 
 class Serve(Protocol):
@@ -183,6 +174,9 @@ class Client:
         self.looked_at -= 1
         self.go_on()
 
+    def mute(self, until_boot_ns: int) -> None:
+        self.clients.muted.join(self, until_boot_ns)
+
     def has_hung_up(self) -> bool:
         return self.channel is None or self.channel.has_hung_up()
 
@@ -243,7 +237,7 @@ class Client:
         low = len(self.queue) < UNANSWERED_MAX // 2
         if self.held_by is not None or self.looked_at or self.missing_room or self.clients.stops:
             return
-        if self.answer_bytes >= ANSWERS_AHEAD_BYTES // 2:
+        if self.answer_bytes >= ANSWERS_AHEAD_BYTES // 2 or self in self.clients.muted:
             return
         if low and self.unanswered_bytes < UNANSWERED_BYTES_MAX // 2:
             if self.clients.full:
@@ -355,7 +349,7 @@ class Clients:
         self.memory = memory or Memory(limits.pending_bytes_per_node, limits.answer_bytes_per_node)
         self._memory_room = ClientRoom(self.memory)
         self.silent: SilentConnections[Client] = SilentConnections()
-        self._rate = ConnectionRate(limits.connections_per_ip_per_s, boot_ns)
+        self.rate = ConnectionRate(limits.connections_per_ip_per_s, boot_ns)
         self.waiting: dict[Client, None] = {}
         """Clients whose next request waits for memory; first come, first served."""
         self._short_seen = False
@@ -366,8 +360,8 @@ class Clients:
         self.round_boot_ns = boot_ns()
         """The time of the last housekeeping."""
         self._refused_logged_ns = 0
-        self._faults_since_ns = 0
-        self._faults_logged = 0
+        self._endings = Endings(journal, boot_ns)
+        self.muted: MutedClients[Client] = MutedClients()
         self.producer_connections = ProducerConnections()
         self.connections: dict[Client, None] = {}
         """In order of arrival, so that loops over them are deterministic."""
@@ -425,7 +419,7 @@ class Clients:
         """The limit that refuses one more connection from this address; "" if none does. First, an
         unused connection is closed in its favour."""
         limits = self.limits
-        if not self._rate.takes(host):
+        if not self.rate.takes(host):
             return "connections_per_ip_per_s"
         if self._by_host[host] >= limits.connections_per_ip_max:
             self.displaced_total += self._places.make(host, of_any=False)
@@ -555,20 +549,8 @@ class Clients:
             if client.held_by is not None:
                 client.held_by.leave(client)
             self.unaware_of_refusal.pop(client, None)
-            self._tell(client.host, reason)
-
-    def _tell(self, host: str, reason: str) -> None:
-        """Log why a connection ended: usual reasons at the level debug, faults as warnings, but
-        only FAULTS_LOGGED_PER_S of them."""
-        if reason.startswith(USUAL_ENDINGS):
-            self._journal.debug("client gone", host=host, reason=reason)
-            return
-        now = self._boot_ns()
-        if now - self._faults_since_ns > 1_000_000_000:
-            self._faults_since_ns, self._faults_logged = now, 0
-        self._faults_logged += 1
-        if self._faults_logged <= FAULTS_LOGGED_PER_S:
-            self._journal.warning("client closed", host=host, reason=reason)
+            self.muted.leave(client)
+            self._endings.tell(client.host, reason)
 
     def look(self) -> None:
         """Called every tick: clients with refusals may have seen them, and released clients have
@@ -582,6 +564,8 @@ class Clients:
                     del self.unaware_of_refusal[client]
         for waiting_clients in self.backpressure.values():
             waiting_clients.released_bytes = 0
+        for client in self.muted.let_go(self._boot_ns()):
+            client.go_on()
 
     def tick(self) -> None:
         """Housekeeping: close connections that are idle, stuck in a request, or do not read."""

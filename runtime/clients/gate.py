@@ -10,7 +10,8 @@ from typing import Final
 
 from broker.requests.context import Broker
 from paxos.ids import MS, REGISTRY_GROUP, GroupId
-from runtime.clients.clients import CUT_OFF, Clients
+from runtime.clients.clients import Clients
+from runtime.clients.endings import CUT_OFF
 from runtime.engine.engine import Engine
 from runtime.membership.quorum_contact import QuorumContact, QuorumView
 from runtime.network.listener import Listening

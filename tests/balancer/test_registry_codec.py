@@ -251,8 +251,7 @@ GOLDEN: list[tuple[Command, str]] = [
                 ),
             )
         ),
-        "0129 00000001 00000001 000175 00000001 0000 00000000"
-        "00000002 01 01 4090000000000000 03 00",
+        "0129 00000001 00000001 000175 00000001 0000 0000000000000002 01 01 4090000000000000 03 00",
     ),
     (Decided(Slot(5), DeleteTopic(name="t")), "011b 0000000000000005 0105 01000174 00"),
 ]
@@ -410,9 +409,7 @@ def test_the_bytes_of_an_image_do_not_change() -> None:
 def test_an_image_without_security_is_one_that_older_nodes_read() -> None:
     registry = with_quotas()
     quotas = registry.security.quotas
-    taken = tuple(
-        QuotaChange(entity, dict.fromkeys(values)) for entity, values in quotas.items()
-    )
+    taken = tuple(QuotaChange(entity, dict.fromkeys(values)) for entity, values in quotas.items())
     assert isinstance(registry.apply_command(AlterQuotas(taken), registry.applied + 1), Done)
     assert registry.snapshot()[0] == 8
 

@@ -4,11 +4,11 @@ import pytest
 
 from runtime.clients.clients import (
     ANSWER_NOT_READ_S,
-    FAULTS_LOGGED_PER_S,
     HELD_PROGRESS_BYTES,
     REQUEST_NOT_FINISHED_S,
     UNANSWERED_MAX,
 )
+from runtime.clients.endings import FAULTS_LOGGED_PER_S
 from tests.runtime.clients.test_clients import IDLE_S, MIB, Harness, closed_by_us, opened
 from tests.runtime.clients.test_clients import harness as harness  # a fixture
 from tests.runtime.doubles import frame, receive

@@ -10,7 +10,7 @@ import pytest
 
 from node import Node
 from paxos.ids import MS, REGISTRY_GROUP, NodeId, Slot
-from runtime.clients.clients import CUT_OFF
+from runtime.clients.endings import CUT_OFF
 from runtime.clients.gate import LEARNING_NS_MAX, WHY_CUT_OFF
 from runtime.config.fields import Address
 from runtime.network.listener import listen
