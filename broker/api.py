@@ -44,6 +44,7 @@ from broker.handlers.topics import (
 from broker.ports import Reply
 from broker.requests.context import Broker
 from broker.requests.guard import report_bug
+from broker.requests.mutations import limited
 from broker.requests.refusals import BYTES_OF_A_THING, refuse, whole_refusal
 from broker.requests.request import Request
 from broker.requests.throttling import measured
@@ -81,15 +82,15 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.SYNC_GROUP: membership.handle_sync,
     ApiKey.DESCRIBE_GROUPS: group_admin.handle_describe,
     ApiKey.LIST_GROUPS: group_admin.handle_list,
-    ApiKey.CREATE_TOPICS: topics.handle_create,
-    ApiKey.DELETE_TOPICS: topics.handle_delete,
+    ApiKey.CREATE_TOPICS: limited(topics.handle_create),
+    ApiKey.DELETE_TOPICS: limited(topics.handle_delete),
     ApiKey.DELETE_RECORDS: delete_records.handle,
     ApiKey.INIT_PRODUCER_ID: producer_ids.handle,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: leader_epochs.handle,
     ApiKey.DESCRIBE_CONFIGS: configs.handle,
     ApiKey.ALTER_CONFIGS: alter_configs.handle_replace,
     ApiKey.DESCRIBE_LOG_DIRS: log_dirs.handle,
-    ApiKey.CREATE_PARTITIONS: topics.handle_create_partitions,
+    ApiKey.CREATE_PARTITIONS: limited(topics.handle_create_partitions),
     ApiKey.DELETE_GROUPS: group_admin.handle_delete,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs.handle_incremental,
     ApiKey.OFFSET_DELETE: offsets.handle_delete,
