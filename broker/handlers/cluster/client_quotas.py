@@ -108,9 +108,7 @@ def _matching(quotas: Quotas, filters: Sequence[QuotaFilter], strict: bool) -> l
             if one is None:
                 if strict and name:
                     return False
-            elif not name or (
-                one.match_type != _ANY and name != _name(one.entity_type, one.match)
-            ):
+            elif not name or (one.match_type != _ANY and name != _name(one.entity_type, one.match)):
                 return False
         return True
 

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from balancer.registry.quotas import AlterQuotas, Entity, QuotaChange, QuotaKey
-from balancer.registry.versions import NoteReads, RaiseClusterVersion, Reads
 from broker.requests.throttling import with_throttle
-from paxos.ids import MS, NodeId
-from tests.broker.data_world import DataWorld, batch
+from paxos.ids import MS
+from tests.broker.batches import batch
+from tests.broker.data_world import DataWorld, want
 from tests.broker.world import SERVED, World
-from wire.apis import APIS, ApiKey, RequestHeader, decode_response, encode_response
+from wire.apis import RequestHeader, decode_response, encode_response
 from wire.error_codes import ErrorCode
-from wire.messages import fetch, metadata, security
+from wire.messages import metadata, security, topics
 
 USER, CLIENT, IP = "user", "client-id", "ip"
 EXACT, DEFAULT, ANY = 0, 1, 2
@@ -196,3 +196,43 @@ def test_request_time_is_charged_for_any_request() -> None:
     asked = world.send(1, metadata.MetadataRequest(topics=None), 12)
     assert asked.response.throttle_time_ms == 1_000
     assert asked.reply.muted_until_ns == world.cluster.clock.boot_ns + 1_000 * MS
+
+
+def test_without_an_answer_a_producer_is_not_read_either() -> None:
+    world = DataWorld()
+    limit(world, QuotaKey.PRODUCER_BYTE_RATE, 100.0)
+    asked = world.begin_produce(1, {0: batch("x" * 300)}, acks=0)
+    world.settle()
+    assert asked.reply.silent
+    assert asked.reply.muted_until_ns > world.cluster.clock.boot_ns
+
+
+def test_a_consumer_ahead_of_its_rate_gets_its_records_and_is_not_read() -> None:
+    """As much as the rate allows in a second, and at least one batch."""
+    world = DataWorld()
+    for _ in range(5):
+        world.produce(1, 0, batch("x" * 300))
+    limit(world, QuotaKey.CONSUMER_BYTE_RATE, 100.0)
+    asked = world.begin_fetch(1, want(0, 0), max_wait_ms=0)
+    answer = asked.response
+    data = answer.responses[0].partitions[0]
+    assert data.error_code == ErrorCode.NONE
+    assert 300 < len(data.records) < 600, "one batch"
+    wait_ms = (asked.reply.muted_until_ns - world.cluster.clock.boot_ns) // MS
+    assert abs(answer.throttle_time_ms - wait_ms) <= 1
+    assert wait_ms > 1_000
+
+
+@pytest.mark.parametrize(("version", "refused"), [(5, False), (6, True), (7, True)])
+def test_changes_of_topics(version: int, refused: bool) -> None:
+    """Newer clients try again by themselves, older ones only wait (KIP-599)."""
+    world = World()
+    limit(world, QuotaKey.CONTROLLER_MUTATION_RATE, 1.0)
+    errors = []
+    for name in "abc":
+        asked = [topics.CreatableTopic(name, 20, 3)]
+        answer = world.ask(1, topics.CreateTopicsRequest(asked, 1_000), version)
+        errors.append(answer.topics[0].error_code)
+        assert answer.throttle_time_ms > 8_000
+    expected = ErrorCode.THROTTLING_QUOTA_EXCEEDED if refused else ErrorCode.NONE
+    assert errors == [ErrorCode.NONE, expected, expected]

@@ -2,7 +2,7 @@
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancer.registry.quotas import ABSENT, DEFAULT, Entity, QuotaKey, Quotas
@@ -48,6 +48,7 @@ tables = st.dictionaries(
 )
 
 
+@settings(max_examples=40, deadline=None)
 @given(tables, st.sampled_from("abc"), st.sampled_from("abc"))
 def test_the_most_specific_quota_holds(quotas: Quotas, user: str, client_id: str) -> None:
     limits = World(quotas).client_quotas().of(user, client_id)
