@@ -77,7 +77,7 @@ _WHOLE_MAX: Final = {
 }
 
 Quotas = Mapping[Entity, Mapping[QuotaKey, float]]
-"""Replaced as a whole, never changed in place: who derives something from it compares the object."""
+"""Replaced as a whole, never changed in place: what is derived from it compares the object."""
 
 
 @attrs.frozen

@@ -7,8 +7,8 @@ default is a bucket of its own for each of those it holds for.
 
 A bucket is kept as the time at which it would be full again. What is charged moves that time
 on; a client waits while it is further away than the burst. So in any time T a client that waits
-is charged at most `rate * (T + burst)` and one more request, and it waits for exactly as long as it
-is ahead: whoever stays below the rate never waits. Nothing is ever refused, except changes of topics
+is charged at most `rate * (T + burst)` and one more request, and it waits for as long as it is
+ahead: whoever stays below the rate never waits. Nothing is ever refused, except changes of topics
 where the client's version of the protocol has an error for it.
 """
 
