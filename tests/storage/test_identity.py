@@ -107,7 +107,9 @@ def test_a_cluster_version_that_is_too_new_is_refused_with_what_to_do() -> None:
     raised(disk, CLUSTER_VERSION_NEWEST + 7)
     with pytest.raises(DirectoryRefused) as refused:
         boot(disk, "c", NODE)
-    assert "is of cluster version 9, which never falls" in str(refused.value)
+    assert f"is of cluster version {CLUSTER_VERSION_NEWEST + 7}, which never falls" in str(
+        refused.value
+    )
     assert "reads cluster versions 1 to 2: start the node with the version" in str(refused.value)
 
 

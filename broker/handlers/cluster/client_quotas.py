@@ -89,8 +89,6 @@ def _filters_problem(filters: Sequence[QuotaFilter]) -> Verdict | None:
         ):
             return _invalid("a filter matches by name, the default, or any")
         seen.add(one.entity_type)
-    if "ip" in seen and len(seen) > 1:
-        return _invalid("a filter for ip is not combined with one for user or client-id")
     return None
 
 

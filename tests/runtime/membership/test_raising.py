@@ -23,6 +23,7 @@ from runtime.membership.raising import NEW_SLOTS_MAX, Raising, RaisingConfig
 from runtime.membership.versions import OURS, UNTOLD
 from tests.balancer.literals import register
 from tests.runtime.doubles import Recorder
+from wire.software import CLUSTER_VERSION_NEWEST as NEWEST
 
 NODES = tuple(NodeId(node) for node in (1, 2, 3))
 MINUTE_MS = 60_000
@@ -84,8 +85,8 @@ def test_it_rises_when_the_last_member_has_told_that_it_reads_it(make: Make) -> 
     assert one.tick() == []
     assert one.raising.waits_for() == "node 3 has not told its version: is it down?"
     one.tell(3)
-    assert one.tick() == [RaiseClusterVersion(2)]
-    assert one.registry.cluster_version.version == 2
+    assert one.tick() == [RaiseClusterVersion(NEWEST)]
+    assert one.registry.cluster_version.version == NEWEST
     assert one.raising.waits_for() == ""
 
 
@@ -117,7 +118,7 @@ def test_only_the_registrys_master_raises_it(make: Make) -> None:
     one = make()
     one.tell(2, 3)
     assert one.tick(master=False) == []
-    assert one.tick() == [RaiseClusterVersion(2)]
+    assert one.tick() == [RaiseClusterVersion(NEWEST)]
 
 
 def test_after_an_upgrade_there_is_time_to_go_back(make: Make) -> None:
@@ -129,13 +130,13 @@ def test_after_an_upgrade_there_is_time_to_go_back(make: Make) -> None:
     assert one.tick() == []
     one.tell(2)
     assert one.tick(5 * MINUTE_MS) == [], "the time begins again"
-    assert one.tick(10 * MINUTE_MS) == [RaiseClusterVersion(2)]
+    assert one.tick(10 * MINUTE_MS) == [RaiseClusterVersion(NEWEST)]
 
 
 def test_a_new_cluster_does_not_wait(make: Make) -> None:
     one = make(founded=False, after_ns=10 * MINUTE_MS * MS)
     one.tell(2, 3)
-    assert one.tick() == [RaiseClusterVersion(2)]
+    assert one.tick() == [RaiseClusterVersion(NEWEST)]
 
 
 def test_a_node_with_an_empty_directory_does_not_make_an_old_cluster_new(make: Make) -> None:
@@ -144,7 +145,7 @@ def test_a_node_with_an_empty_directory_does_not_make_an_old_cluster_new(make: M
     one.registry.apply_command(register(NodeId(1), 2), Slot(NEW_SLOTS_MAX + 1))
     one.tell(2, 3)
     assert one.tick() == []
-    assert one.tick(10 * MINUTE_MS) == [RaiseClusterVersion(2)]
+    assert one.tick(10 * MINUTE_MS) == [RaiseClusterVersion(NEWEST)]
 
 
 def test_by_hand_it_never_rises_by_itself(make: Make) -> None:
@@ -152,7 +153,7 @@ def test_by_hand_it_never_rises_by_itself(make: Make) -> None:
     one.tell(2, 3)
     assert one.tick() == []
     assert "by-hand" in one.raising.waits_for()
-    assert one.raising.possible() == 2
+    assert one.raising.possible() == NEWEST
 
 
 def test_from_version_2_on_the_registry_knows_what_nodes_read(make: Make) -> None:
@@ -209,15 +210,15 @@ async def test_by_hand_it_is_raised_at_once_if_every_node_reads_it(make: Make) -
     assert (await by_hand.change({"set": 2})).status == 200
     assert one.registry.cluster_version.version == 2
     assert "never falls" in said(await by_hand.change({"set": 1}))
-    assert "up to 2" in said(await by_hand.change({"set": 3}))
+    assert f"up to {NEWEST}" in said(await by_hand.change({"set": NEWEST + 1}))
 
 
 async def test_it_is_shown_with_what_each_node_reads(make: Make) -> None:
     one = make()
     one.tell(2)
     view = json.loads((await admin(one).show(None)).body)
-    assert (view["version"], view["possible"], view["newest"]) == (1, 1, 2)
-    assert [row["newest"] for row in view["nodes"]] == [2, 2, None]
+    assert (view["version"], view["possible"], view["newest"]) == (1, 1, NEWEST)
+    assert [row["newest"] for row in view["nodes"]] == [NEWEST, NEWEST, None]
     assert view["waits_for"] == "node 3 has not told its version: is it down?"
 
 
@@ -228,7 +229,7 @@ async def test_a_hold_stops_the_automatic_raise(make: Make) -> None:
     assert one.tick() == []
     assert "an operator holds it" in one.raising.waits_for()
     await admin(one).change({"hold": False})
-    assert one.tick() == [RaiseClusterVersion(2)]
+    assert one.tick() == [RaiseClusterVersion(NEWEST)]
 
 
 @pytest.mark.parametrize(
