@@ -95,9 +95,9 @@ class ClientQuotas:
         self._known: Quotas = {}
         self._limits: dict[tuple[str, str], Limits | None] = {}
         self._buckets: dict[tuple[QuotaKey, Name, Name], Bucket] = {}
-        self.throttled = dict.fromkeys(QuotaKey, 0)
+        self.throttled = dict.fromkeys(_OF_CLIENTS, 0)
         """Requests whose client had to wait, by what was limited."""
-        self.throttled_ns = dict.fromkeys(QuotaKey, 0)
+        self.throttled_ns = dict.fromkeys(_OF_CLIENTS, 0)
         """For how long, in all."""
 
     def of(self, user: str, client_id: str) -> Limits | None:

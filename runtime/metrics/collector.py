@@ -32,6 +32,7 @@ from runtime.clients.clients import Clients
 from runtime.engine.engine import Engine
 from runtime.metrics.consumers import consumer_metrics
 from runtime.metrics.node import NodeFacts
+from runtime.metrics.quotas import quota_metrics
 from runtime.metrics.topics import topic_metrics
 from runtime.peers.peers import Peers
 from wire.error_codes import ErrorCode
@@ -139,6 +140,7 @@ class NodeMetrics(Collector):
         yield from latency_metrics(self._broker.traffic)
         yield from consumer_metrics(self._broker)
         yield from topic_metrics(self._broker)
+        yield from quota_metrics(self._broker.quotas)
         yield from self._links()
 
     def _groups(self) -> Iterable[Metric]:
