@@ -381,7 +381,6 @@ class Node:
             self.memory,
             api.handle_over,
         )
-        self.clients.rate.quota = self.broker.quotas.connections_per_s
         self.engine.producer_connections = self.clients.producer_connections
 
     def _wire_admin(self) -> None:

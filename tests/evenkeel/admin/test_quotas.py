@@ -9,15 +9,9 @@ import trio
 from confluent_kafka import Consumer as TheirConsumer
 from confluent_kafka import Producer as TheirProducer
 
-from evenkeel import Admin
+from evenkeel import Admin, BrokerError
+from evenkeel.admin.quotas import ClientQuota
 from tests.evenkeel.shared_cluster import SharedCluster
-from wire.messages.security import (
-    AlterClientQuotasRequest,
-    AlterClientQuotasResponse,
-    AlterQuotaEntry,
-    QuotaChange,
-    QuotaEntity,
-)
 
 pytestmark = pytest.mark.cluster
 
@@ -29,13 +23,9 @@ GIVE_UP_S = 60.0
 
 
 async def set_quotas(cluster: SharedCluster, client_id: str, rates: Mapping[str, float]) -> None:
-    changes = [QuotaChange(name, rate) for name, rate in rates.items()]
-    entry = AlterQuotaEntry([QuotaEntity("client-id", client_id)], changes)
     async with Admin(cluster.bootstrap) as admin:
-        node = await admin.client.controller()
-        message = AlterClientQuotasRequest([entry])
-        answer = await admin.client.ask(node, message, AlterClientQuotasResponse)
-    assert [(one.error_code, one.error_message) for one in answer.entries] == [(0, None)]
+        await admin.alter_quotas({"client-id": client_id}, rates)
+        assert ClientQuota({"client-id": client_id}, rates) in await admin.quotas()
 
 
 class Sender:
@@ -113,3 +103,12 @@ async def test_a_throttled_consumer_gets_everything_in_its_time(
     await trio.to_thread.run_sync(consumer.close)
     assert read == RECORDS
     assert max(throttled, default=0) > 0
+
+
+async def test_a_quota_is_taken_back_and_a_wrong_one_refused(cluster: SharedCluster) -> None:
+    await set_quotas(cluster, "for a while", {"request_percentage": 50.0})
+    async with Admin(cluster.bootstrap) as admin:
+        await admin.alter_quotas({"client-id": "for a while"}, {"request_percentage": None})
+        assert all(one.entity != {"client-id": "for a while"} for one in await admin.quotas())
+        with pytest.raises(BrokerError, match="INVALID_REQUEST"):
+            await admin.alter_quotas({"user": None}, {"no_such_rate": 1.0})
