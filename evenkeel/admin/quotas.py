@@ -1,7 +1,7 @@
 """The part of the admin client that concerns quotas of clients (KIP-546).
 
-An entity is a mapping of "user", "client-id" or "ip" to a name; None is the default, which holds for
-all that have no quota of their own.
+An entity is a mapping of "user", "client-id" or "ip" to a name; None is the default, which holds
+for all that have no quota of their own.
 """
 
 from collections.abc import Mapping
