@@ -7,6 +7,7 @@ from runtime.membership.raising import Raising
 from simulator.whole.options import Fault
 from simulator.whole.swarm import run_world
 from tests.simulator.whole.standins import small
+from wire.software import CLUSTER_VERSION_NEWEST as NEWEST
 
 FAULTS = frozenset({Fault.KILL, Fault.CUT, Fault.STOP})
 
@@ -14,7 +15,7 @@ FAULTS = frozenset({Fault.KILL, Fault.CUT, Fault.STOP})
 def test_with_all_nodes_of_one_version_it_rises() -> None:
     verdict = run_world(attrs.evolve(small(7, faults=FAULTS), older=0))
     assert not verdict.failure, verdict.report
-    assert verdict.statistics["nodes at cluster version 2"] > 0
+    assert verdict.statistics[f"nodes at cluster version {NEWEST}"] > 0
 
 
 @pytest.mark.parametrize("older", [1, 3])
@@ -22,7 +23,7 @@ def test_with_an_older_node_it_never_rises(older: int) -> None:
     verdict = run_world(attrs.evolve(small(7, faults=FAULTS), older=older))
     assert not verdict.failure, verdict.report
     assert verdict.statistics["nodes at cluster version 1"] > 0
-    assert not verdict.statistics["nodes at cluster version 2"]
+    assert not verdict.statistics[f"nodes at cluster version {NEWEST}"]
 
 
 def test_a_raise_that_asks_nobody_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
