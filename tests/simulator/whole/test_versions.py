@@ -30,4 +30,4 @@ def test_a_raise_that_asks_nobody_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     """The older nodes of these worlds can read it, so that it is the checker that notices."""
     monkeypatch.setattr(Raising, "lacking", lambda _self, _version: [])
     verdict = run_world(attrs.evolve(small(7), older=1))
-    assert "version: 2 at node" in verdict.failure
+    assert f"version: {NEWEST} at node" in verdict.failure
