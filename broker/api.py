@@ -10,7 +10,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, TypeAlias
 
-from broker.handlers.cluster import absent, api_versions, metadata, quorum, topic_partitions
+from broker.handlers.cluster import (
+    absent,
+    api_versions,
+    client_quotas,
+    metadata,
+    quorum,
+    topic_partitions,
+)
 from broker.handlers.cluster import describe_cluster as cluster
 from broker.handlers.groups import assigned_groups, coordinators, group_admin, membership, offsets
 from broker.handlers.records import (
@@ -40,8 +47,10 @@ from broker.handlers.topics import (
 from broker.ports import Reply
 from broker.requests.context import Broker
 from broker.requests.guard import report_bug
+from broker.requests.mutations import limited
 from broker.requests.refusals import BYTES_OF_A_THING, refuse, whole_refusal
 from broker.requests.request import Request
+from broker.requests.throttling import measured
 from wire.apis import (
     APIS,
     ApiKey,
@@ -79,15 +88,15 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.DESCRIBE_ACLS: acls.handle_describe,
     ApiKey.CREATE_ACLS: acls.handle_create,
     ApiKey.DELETE_ACLS: acls.handle_delete,
-    ApiKey.CREATE_TOPICS: topics.handle_create,
-    ApiKey.DELETE_TOPICS: topics.handle_delete,
+    ApiKey.CREATE_TOPICS: limited(topics.handle_create),
+    ApiKey.DELETE_TOPICS: limited(topics.handle_delete),
     ApiKey.DELETE_RECORDS: delete_records.handle,
     ApiKey.INIT_PRODUCER_ID: producer_ids.handle,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: leader_epochs.handle,
     ApiKey.DESCRIBE_CONFIGS: configs.handle,
     ApiKey.ALTER_CONFIGS: alter_configs.handle_replace,
     ApiKey.DESCRIBE_LOG_DIRS: log_dirs.handle,
-    ApiKey.CREATE_PARTITIONS: topics.handle_create_partitions,
+    ApiKey.CREATE_PARTITIONS: limited(topics.handle_create_partitions),
     ApiKey.DELETE_GROUPS: group_admin.handle_delete,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs.handle_incremental,
     ApiKey.OFFSET_DELETE: offsets.handle_delete,
@@ -103,6 +112,8 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: assigned_groups.handle_describe,
     ApiKey.LIST_CONFIG_RESOURCES: config_resources.handle,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: topic_partitions.handle,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: client_quotas.handle_describe,
+    ApiKey.ALTER_CLIENT_QUOTAS: client_quotas.handle_alter,
 }
 """All but ApiVersions, which is made from the others."""
 
@@ -142,13 +153,24 @@ class ApiTable:
         self._gate = AuthenticationGate(broker, self._count)
         self.refused = 0
 
-    def handle_frame(self, frame: memoryview, owned: bool, client_host: str, reply: Reply) -> None:
+    def handle_frame(
+        self,
+        frame: memoryview,
+        owned: bool,
+        client_host: str,
+        reply: Reply,
+        metered: bool = False,
+    ) -> None:
         """Answer one request, now or later, through `reply`; never raises, whatever the bytes.
 
         `frame` comes without its length prefix; unless `owned` it is valid only until this returns.
+        `metered`: quotas have been asked about it already.
         """
         session = reply.connection.session
-        if session is not None and self._gate.takes(session, frame, reply):
+        if session is not None and not metered and self._gate.takes(session, frame, reply):
+            return
+        if self._broker.registry.security.quotas and not metered:
+            self._measure(frame, owned, client_host, reply)
             return
         if produce_usual.handle(self._broker, frame, owned, client_host, reply):
             self.requests[_PRODUCE] += 1
@@ -170,6 +192,16 @@ class ApiTable:
             self._close(str(error), reply)
             return
         self._handle(handler, Request(header, message, frame, owned, client_host, reply))
+
+    def _measure(self, frame: memoryview, owned: bool, client_host: str, reply: Reply) -> None:
+        """There are quotas: one may hold for this client."""
+        broker = self._broker
+        one = measured(broker.quotas, frame, reply, lambda: broker.groups.now().boot_ns)
+        if one is None:
+            self.handle_frame(frame, owned, client_host, reply, True)
+        else:
+            self.handle_frame(frame, owned, client_host, one, True)
+            one.served()
 
     def _handle_large(
         self,

@@ -51,7 +51,7 @@ ROWS: Final[Mapping[Place, Mapping[int, int]]] = {
         **_from(1, *range(1, 18), *range(20, 28), 30),
         **_from(2, 31, 32, 33),  # partitions and replicas where an operator wants them
         **_from(2, 34, 35, 36),  # the cluster version
-        **_from(3, *range(37, 41)),  # security: listeners, credentials, rules
+        **_from(3, *range(37, 42)),  # security: listeners, credentials, rules, quotas
     },
     Place.COORDINATOR: {
         **_from(1, *range(1, 12)),

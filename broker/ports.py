@@ -127,6 +127,9 @@ class Reply(Protocol):
 
     def read_on(self) -> None: ...
 
+    def mute(self, until_boot_ns: int) -> None:
+        """Read nothing more of this connection before then: its client has used up a quota."""
+
     def close(self, reason: str) -> None:
         """The request cannot be answered within the protocol: close the connection and log why."""
 

@@ -77,6 +77,7 @@ class Shell:
         self.gate = Gate(engine, broker, clients, journal)
         peers.terms, metrics.facts.contact = engine.terms.ours, self.gate.contact
         metrics.facts.not_ready = self.not_ready
+        clients.rate.quota = broker.quotas.connections_per_s
         clients.room, engine.on_forwarded_in = engine.room, broker.traffic.produced
         hosting.give, hosting.changed = handovers.give, self._groups_changed
         self.arrivals = Arrivals(broker.progress_requests, self._served)

@@ -46,6 +46,6 @@ ACCESS: Final[dict[str, tuple[str, Where]]] = {
     ),
     "28: a rule that was deleted comes back with a late creation": (
         "tests/balancer/registry/test_rules.py::test_a_late_decision_on_rules_is_refused",
-        (fences._things, "return [_RULES]", "return []"),
+        (fences._things, "return [_SECURITY[type(command)]]", "return []"),
     ),
 }

@@ -69,6 +69,7 @@ from balancer.registry.packing import (
     union,
 )
 from balancer.registry.policy import PLAN_RECORD, POLICY, WEIGHTS
+from balancer.registry.quotas import ALTER_QUOTAS, AlterQuotas
 from balancer.registry.records import (
     ADDRESS,
     CONFIGS,
@@ -140,6 +141,7 @@ _KINDS: Final[Mapping[int, tuple[type[Any], Field[Any]]]] = {
     38: (AlterCredentials, ALTER_CREDENTIALS),
     39: (CreateRules, record(CreateRules, RULES_AT_ONCE)),
     40: (DeleteRules, record(DeleteRules, RULES_AT_ONCE)),
+    41: (AlterQuotas, ALTER_QUOTAS),
 }
 _CREATE_3: Final = opening(CreateTopic, STRING, TOPIC_ID, I32, I32, CONFIGS)
 _GROW_4: Final = opening(CreatePartitions, STRING, I32)

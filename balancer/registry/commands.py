@@ -15,6 +15,7 @@ import attrs
 from balancer.registry.credentials import AlterCredentials
 from balancer.registry.listeners import SetListeners
 from balancer.registry.policy import PlanRecord, Policy, Weights
+from balancer.registry.quotas import AlterQuotas
 from balancer.registry.records import (
     Address,
     Outcome,
@@ -324,6 +325,7 @@ Command: TypeAlias = (
     | AlterCredentials
     | CreateRules
     | DeleteRules
+    | AlterQuotas
     | Decided
 )
 
@@ -395,6 +397,7 @@ class Refusal(IntEnum):
     """No rule can say this, or there would be too many."""
     INVALID_CREDENTIAL = 71
     NO_SUCH_CREDENTIAL = 72
+    INVALID_QUOTA = 80
 
 
 @attrs.frozen

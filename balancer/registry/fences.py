@@ -12,6 +12,7 @@ decided before that is refused. A state written by an older version has no slots
 continue from it must judge like those that have the log.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -39,6 +40,7 @@ from balancer.registry.commands import (
     TopicDeleted,
 )
 from balancer.registry.credentials import AlterCredentials
+from balancer.registry.quotas import AlterQuotas
 from balancer.registry.rules import CreateRules, DeleteRules
 from balancer.registry.versions import HoldClusterVersion, RaiseClusterVersion
 from paxos.ids import SLOT_ZERO, Slot
@@ -48,8 +50,12 @@ _DELETED: Final = "deleted"
 _PLACEMENT: Final = "placement"
 _POLICY: Final = "policy"
 _CLUSTER_VERSION: Final = "cluster version"
-_RULES: Final = "rules"
-_CREDENTIALS: Final = "credentials"
+_SECURITY: Final[Mapping[type, str]] = {
+    CreateRules: "rules",
+    DeleteRules: "rules",
+    AlterCredentials: "credentials",
+    AlterQuotas: "quotas",
+}
 
 
 @attrs.define
@@ -110,9 +116,7 @@ def _things(command: Command) -> list[str]:
             return [_POLICY]
         case RaiseClusterVersion() | HoldClusterVersion():
             return [_CLUSTER_VERSION]
-        case CreateRules() | DeleteRules():
-            return [_RULES]
-        case AlterCredentials():
-            return [_CREDENTIALS]
+        case CreateRules() | DeleteRules() | AlterCredentials() | AlterQuotas():
+            return [_SECURITY[type(command)]]
         case _:
             return []

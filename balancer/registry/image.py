@@ -157,6 +157,7 @@ _REST_4: Final = (
 )
 _REST_5: Final = (*_REST_4, I64, mapping(STRING, I64, DECISIONS_MAX))
 _REST_6: Final = (*_REST_5, EPOCHS, I32)
+_REST_8: Final = (*_REST_6, REPLICA_SETS, CLUSTER_VERSION)
 _IMAGES: Final[Mapping[int, Field[Image]]] = {
     3: opening(
         Image,
@@ -171,8 +172,8 @@ _IMAGES: Final[Mapping[int, Field[Image]]] = {
     5: opening(Image, *_OPENING_4, _TOPICS[5], *_REST_5),
     6: opening(Image, *_OPENING_4, _TOPICS[6], *_REST_6),
     7: opening(Image, *_OPENING_4, _TOPICS[7], *_REST_6, REPLICA_SETS),
-    8: opening(Image, *_OPENING_4, _TOPICS[8], *_REST_6, REPLICA_SETS, CLUSTER_VERSION),
-    9: record(Image, *_OPENING_4, _TOPICS[9], *_REST_6, REPLICA_SETS, CLUSTER_VERSION, SECURITY),
+    8: opening(Image, *_OPENING_4, _TOPICS[8], *_REST_8),
+    9: record(Image, *_OPENING_4, _TOPICS[9], *_REST_8, SECURITY),
 }
 
 

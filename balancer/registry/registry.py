@@ -63,6 +63,7 @@ from balancer.registry.policy import (
     record_problem,
     weights_problem,
 )
+from balancer.registry.quotas import AlterQuotas, altered
 from balancer.registry.records import (
     CLUSTER_ID_CHARS_MAX,
     GROUPS_MAX,
@@ -154,6 +155,8 @@ class Registry(Document):
                 return self._change_rules(command)
             case AcquireStealToken() | ReleaseStealToken() | PauseBalancer() | CancelSteal():
                 return self._steer(command)
+            case AlterQuotas():
+                return self._alter_quotas(command)
 
     # ---- cluster and nodes -----------------------------------------------------------------------
 
@@ -540,6 +543,14 @@ class Registry(Document):
             return self._done()
         self.paused_groups = groups
         return self._done("steals")
+
+    # ---- security --------------------------------------------------------------------------------
+
+    def _alter_quotas(self, command: AlterQuotas) -> Result:
+        after = altered(self.security.quotas, command)
+        if isinstance(after, str):
+            return Refused(Refusal.INVALID_QUOTA, after)
+        return self._secure(attrs.evolve(self.security, quotas=after))
 
     # ---- versions --------------------------------------------------------------------------------
 

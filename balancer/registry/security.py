@@ -21,6 +21,7 @@ from balancer.registry.packing import (
     record,
     sequence,
 )
+from balancer.registry.quotas import QUOTAS, Quotas
 from balancer.registry.records import NODES_MAX, Address
 from balancer.registry.rules import RULES, Rule, rule_problem
 from paxos.ids import NodeId
@@ -66,6 +67,8 @@ class Security:
     shown for it, the same on every node and for ever (broker.security.users)."""
     rules: tuple[Rule, ...] = ()
     """Sorted, each once."""
+    quotas: Quotas = attrs.field(factory=dict)
+    """Of clients (KIP-546); an empty mapping: nobody is throttled."""
 
     @property
     def is_empty(self) -> bool:
@@ -107,7 +110,7 @@ CREDENTIALS: Final[Field[Credentials]] = mapping(
     STRING, mapping(U8, CREDENTIAL, len(ScramMechanism)), USERS_MAX
 )
 SECURITY: Final[Field[Security]] = record(
-    Security, mapping(I32, LISTENERS, NODES_MAX), CREDENTIALS, SECRET, RULES
+    Security, mapping(I32, LISTENERS, NODES_MAX), CREDENTIALS, SECRET, RULES, QUOTAS
 )
 """In images of the registry."""
 

@@ -30,6 +30,7 @@ from broker.requests.portions import Portions
 from broker.requests.request_memory import RequestMemory
 from broker.security.authentication import Authentication
 from broker.security.authorizer import Authorizer
+from broker.security.quotas import ClientQuotas
 from broker.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class Broker:
     unknown_producers: UnknownProducers = attrs.field(init=False)
     search_queue: SearchQueue = attrs.field(init=False)
     disk_reads: DiskReads = attrs.field(init=False)
+    quotas: ClientQuotas = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.delayed_operations = DelayedOperations(self.groups, self.timers)
@@ -104,6 +106,9 @@ class Broker:
         self.search_queue = SearchQueue(self.background, self.groups, self.timers, unpacked)
         self.retention = RetentionEnforcer(
             self.groups, self.registry, self.machines, self.config, self.statistics
+        )
+        self.quotas = ClientQuotas(
+            lambda: self.registry.security.quotas, lambda: self.groups.now().boot_ns
         )
         self.unknown_producers = UnknownProducers(self.groups, self.machines, self.sequence_gaps)
 

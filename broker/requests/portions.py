@@ -519,6 +519,9 @@ class _Part(Reply):
     def read_on(self) -> None:
         self._reply.read_on()
 
+    def mute(self, until_boot_ns: int) -> None:
+        self._reply.mute(until_boot_ns)
+
     def close(self, reason: str) -> None:
         self._serving.close(reason)
 

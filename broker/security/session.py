@@ -5,6 +5,7 @@
 Any failure leads to ENDED, and the connection is closed.
 """
 
+from collections.abc import Callable
 from enum import Enum
 
 from broker.security.exchanges import Exchange
@@ -52,3 +53,7 @@ class Session:
     def proved(self) -> bool:
         """Whether requests are served."""
         return self.stage is Stage.PROVED
+
+    def is_revoked(self, holds: Callable[[Proof], bool]) -> bool:
+        """Whether its user no longer has the credential that proved it."""
+        return self.proof is not None and not holds(self.proof)

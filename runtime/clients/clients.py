@@ -35,6 +35,7 @@ from runtime.clients.limits import (
     UNSENT_BYTES_MAX,
     ClientLimits,
 )
+from runtime.clients.muted import MutedClients
 from runtime.clients.places import Places
 from runtime.clients.response_slot import ResponseSlot
 from runtime.network.channel import Channel
@@ -167,6 +168,9 @@ class Client:
         self.looked_at -= 1
         self.go_on()
 
+    def mute(self, until_boot_ns: int) -> None:
+        self.clients.muted.join(self, until_boot_ns)
+
     def has_hung_up(self) -> bool:
         return self.channel is None or self.channel.has_hung_up()
 
@@ -227,7 +231,7 @@ class Client:
         low = len(self.queue) < UNANSWERED_MAX // 2
         if self.held_by is not None or self.looked_at or self.missing_room or self.clients.stops:
             return
-        if self.answer_bytes >= ANSWERS_AHEAD_BYTES // 2:
+        if self.answer_bytes >= ANSWERS_AHEAD_BYTES // 2 or self in self.clients.muted:
             return
         if low and self.unanswered_bytes < UNANSWERED_BYTES_MAX // 2:
             if self.clients.full:
@@ -352,7 +356,7 @@ class Clients:
         self.memory = memory or Memory(limits.pending_bytes_per_node, limits.answer_bytes_per_node)
         self._memory_room = ClientRoom(self.memory)
         self.silent: SilentConnections[Client] = SilentConnections()
-        self._rate = ConnectionRate(limits.connections_per_ip_per_s, boot_ns)
+        self.rate = ConnectionRate(limits.connections_per_ip_per_s, boot_ns)
         self.waiting: dict[Client, None] = {}
         """Clients whose next request waits for memory; first come, first served."""
         self._short_seen = False
@@ -364,6 +368,7 @@ class Clients:
         """The time of the last housekeeping."""
         self._refused_logged_ns = 0
         self._endings = Endings(journal, boot_ns)
+        self.muted: MutedClients[Client] = MutedClients()
         self.producer_connections = ProducerConnections()
         self.connections: dict[Client, None] = {}
         """In order of arrival, so that loops over them are deterministic."""
@@ -422,7 +427,7 @@ class Clients:
         """The limit that refuses one more connection from this address; "" if none does. First, an
         unused connection is closed in its favour."""
         limits = self.limits
-        if not self._rate.takes(host):
+        if not self.rate.takes(host):
             return "connections_per_ip_per_s"
         if self._by_host[host] >= limits.connections_per_ip_max:
             self.displaced_total += self._places.make(host, of_any=False)
@@ -552,6 +557,7 @@ class Clients:
             if client.held_by is not None:
                 client.held_by.leave(client)
             self.unaware_of_refusal.pop(client, None)
+            self.muted.leave(client)
             self._endings.tell(client.host, reason)
 
     def look(self) -> None:
@@ -566,6 +572,8 @@ class Clients:
                     del self.unaware_of_refusal[client]
         for waiting_clients in self.backpressure.values():
             waiting_clients.released_bytes = 0
+        for client in self.muted.let_go(self._boot_ns()):
+            client.go_on()
 
     def tick(self) -> None:
         """Housekeeping: close connections that are idle, stuck in a request, or do not read."""
@@ -578,13 +586,8 @@ class Clients:
 
     def close_revoked(self, holds: Callable[[Proof], bool]) -> int:
         """Close the connections whose user is gone or has other credentials; returns how many."""
-        revoked = [
-            client
-            for client in self.connections
-            if (session := client.connection.session) is not None
-            and session.proof is not None
-            and not holds(session.proof)
-        ]
+        sessions = [(client, client.connection.session) for client in self.connections]
+        revoked = [client for client, one in sessions if one is not None and one.is_revoked(holds)]
         for client in revoked:
             client.close("its user's credentials were changed or deleted")
         return len(revoked)

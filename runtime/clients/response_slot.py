@@ -33,6 +33,8 @@ class Asking(Protocol):
 
     def read_on(self) -> None: ...
 
+    def mute(self, until_boot_ns: int) -> None: ...
+
     def close(self, reason: str) -> None: ...
 
     def proved(self) -> None: ...
@@ -104,6 +106,9 @@ class ResponseSlot:
 
     def read_on(self) -> None:
         self.client.read_on()
+
+    def mute(self, until_boot_ns: int) -> None:
+        self.client.mute(until_boot_ns)
 
     def close(self, reason: str) -> None:
         self.client.close(reason)

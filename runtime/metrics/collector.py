@@ -33,6 +33,7 @@ from runtime.engine.engine import Engine
 from runtime.metrics.authorization import authorization_metrics
 from runtime.metrics.consumers import consumer_metrics
 from runtime.metrics.node import NodeFacts
+from runtime.metrics.quotas import quota_metrics
 from runtime.metrics.topics import topic_metrics
 from runtime.peers.peers import Peers
 from wire.error_codes import ErrorCode
@@ -141,6 +142,7 @@ class NodeMetrics(Collector):
         yield from consumer_metrics(self._broker)
         yield from authorization_metrics(self._broker)
         yield from topic_metrics(self._broker)
+        yield from quota_metrics(self._broker.quotas)
         yield from self._links()
 
     def _groups(self) -> Iterable[Metric]:

@@ -65,17 +65,20 @@ class SilentConnections(Generic[C]):
 
 
 class ConnectionRate:
-    """A token bucket per address: `per_s` connections flow in, BURST_S seconds' worth fit."""
+    """A token bucket per address: `per_s` connections flow in, BURST_S seconds' worth fit, of fewer
+    than one a second one. A quota of the address takes the place of `per_s` (KIP-612)."""
 
     def __init__(self, per_s: int, boot_ns: Callable[[], int]) -> None:
         self._per_s, self._boot_ns = per_s, boot_ns
+        self.quota: Callable[[str], float | None] = lambda _host: None
+        """Returns the connections a second of an address's own quota, if it has one."""
         self._full_at: dict[str, int] = {}
         """When each bucket will be full again; full buckets may be dropped."""
 
     def takes(self, host: str) -> bool:
         """Count one more connection of this address; False if it must be refused."""
         now = self._boot_ns()
-        each_ns = 1_000_000_000 // self._per_s
+        each_ns = int(1_000_000_000 / (self.quota(host) or self._per_s))
         full_at = max(now, self._full_at.get(host, now)) + each_ns
         if full_at - now > BURST_S * 1_000_000_000:
             return False

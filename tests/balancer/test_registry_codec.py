@@ -58,12 +58,13 @@ from balancer.registry.commands import (
 )
 from balancer.registry.credentials import AlterCredentials, CredentialChange
 from balancer.registry.listeners import SetListeners
-from balancer.registry.packing import PackingError
+from balancer.registry.packing import PackingError, encode
 from balancer.registry.policy import PlanMove, PlanRecord, Policy, Weights
+from balancer.registry.quotas import AlterQuotas, Entity, QuotaChange, QuotaKey
 from balancer.registry.records import Address, Outcome, PartitionPlace, StealToken, Topic
 from balancer.registry.registry import Registry
 from balancer.registry.rules import CreateRules, DeleteRules, Rule
-from balancer.registry.security import ListenerAddress
+from balancer.registry.security import NO_SECURITY, SECURITY, ListenerAddress
 from balancer.registry.versions import (
     HoldClusterVersion,
     LaterVersionError,
@@ -114,6 +115,15 @@ rules = st.lists(
 published = st.builds(Weights, text, i64, st.dictionaries(u32, i32, max_size=6))
 
 keys = st.binary(max_size=64)
+names = st.sampled_from([(), ("",)]) | text.map(lambda name: (name,))
+entities = st.builds(Entity, names, names, names)
+rates = st.floats(allow_nan=False, allow_infinity=False)
+quota_changes = st.builds(
+    QuotaChange,
+    entities,
+    st.dictionaries(st.sampled_from(QuotaKey), st.none() | rates, max_size=5),
+)
+
 COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
     FoundCluster: st.builds(FoundCluster, text, u32, nodes, st.integers(0, 255)),
     AddNode: st.builds(AddNode, i32, addresses, text),
@@ -189,6 +199,7 @@ COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
             max_size=3,
         ).map(tuple),
     ),
+    AlterQuotas: st.builds(AlterQuotas, st.lists(quota_changes, max_size=3).map(tuple)),
 }
 RESULTS: dict[type[Any], st.SearchStrategy[Any]] = {
     Refused: st.builds(Refused, refusals, text),
@@ -282,6 +293,17 @@ GOLDEN: list[tuple[Command, str]] = [
         "0127 00000001 02 000174 03 0006557365723a61 00012a 03 03",
     ),
     (DeleteRules(()), "0128 00000000"),
+    (
+        AlterQuotas(
+            (
+                QuotaChange(
+                    Entity(("u",), ("",)),
+                    {QuotaKey.PRODUCER_BYTE_RATE: 1024.0, QuotaKey.REQUEST_PERCENTAGE: None},
+                ),
+            )
+        ),
+        "0129 00000001 00000001 000175 00000001 0000 0000000000000002 01 01 4090000000000000 03 00",
+    ),
     (Decided(Slot(5), DeleteTopic(name="t")), "011b 0000000000000005 0105 01000174 00"),
 ]
 
@@ -446,7 +468,7 @@ def test_an_image_without_anything_of_security_is_written_as_before() -> None:
     run(registry, SetListeners(NodeId(2), ()), DeleteRules(RULES_OF_NOBODY))
     assert registry.snapshot()[0] == 8
     with pytest.raises(PackingError, match="an older one says as much"):
-        Registry.restore(bytes((9,)) + registry.snapshot()[1:] + bytes(4 + 4 + 32 + 4))
+        Registry.restore(bytes((9,)) + registry.snapshot()[1:] + encode(SECURITY, NO_SECURITY))
 
 
 def test_an_image_of_before_replicas_had_an_order_is_read() -> None:
@@ -534,8 +556,12 @@ def versioned() -> Registry:
     return registry
 
 
+RATES = {QuotaKey.PRODUCER_BYTE_RATE: 1024.0, QuotaKey.REQUEST_PERCENTAGE: 12.5}
+OF_ADDRESS = {QuotaKey.CONNECTION_CREATION_RATE: 5.0}
+
+
 def secured() -> Registry:
-    """Also with the addresses of a node's listeners, a user, and a rule."""
+    """Also with the addresses of a node's listeners, a user, a rule, and quotas."""
     registry = versioned()
     run(
         registry,
@@ -551,6 +577,8 @@ def secured() -> Registry:
             b"x" * 32,
         ),
         CreateRules((Rule(2, "t", 3, "User:alice", "*", 3, 3),)),
+        AlterQuotas((QuotaChange(Entity(("alice",), ("",)), RATES),)),
+        AlterQuotas((QuotaChange(Entity(ip=("198.51.100.7",)), OF_ADDRESS),)),
     )
     return registry
 

@@ -86,6 +86,7 @@ class FakeReply:
     producer_id: int = -1
     held_back: list[GroupId] = attrs.Factory(list)
     stopped: int = 0
+    muted_until_ns: int = 0
     hung_up: bool = False
     is_proved: bool = False
     room: int = 1 << 40
@@ -121,6 +122,9 @@ class FakeReply:
     def read_on(self) -> None:
         assert self.stopped
         self.stopped -= 1
+
+    def mute(self, until_boot_ns: int) -> None:
+        self.muted_until_ns = until_boot_ns
 
     def close(self, reason: str) -> None:
         assert self.closed is None

@@ -17,6 +17,7 @@ from balancer.registry.commands import (
 from balancer.registry.credentials import AlterCredentials
 from balancer.registry.image import IMAGE_VERSION
 from balancer.registry.listeners import SetListeners
+from balancer.registry.quotas import AlterQuotas
 from balancer.registry.rules import CreateRules, DeleteRules
 from balancer.registry.versions import HoldClusterVersion, NoteReads, RaiseClusterVersion, Reads
 from broker.formats import RAISES, ROWS, FormatGate, Place
@@ -97,6 +98,7 @@ OF_VERSION_3: list[Any] = [
     AlterCredentials((), bytes(32)),
     CreateRules(()),
     DeleteRules(()),
+    AlterQuotas(()),
 ]
 OF_VERSION_1: list[Any] = [CreatePartitions("t", 6), PinGroup(GROUP, NODE), DrainNode(NODE, True)]
 

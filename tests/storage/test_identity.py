@@ -107,9 +107,11 @@ def test_a_cluster_version_that_is_too_new_is_refused_with_what_to_do() -> None:
     raised(disk, CLUSTER_VERSION_NEWEST + 7)
     with pytest.raises(DirectoryRefused) as refused:
         boot(disk, "c", NODE)
-    said, newest = str(refused.value), CLUSTER_VERSION_NEWEST
-    assert f"is of cluster version {newest + 7}, which never falls" in said
-    assert f"reads cluster versions 1 to {newest}: start the node with the version" in said
+    assert f"is of cluster version {CLUSTER_VERSION_NEWEST + 7}, which never falls" in str(
+        refused.value
+    )
+    reads = f"reads cluster versions 1 to {CLUSTER_VERSION_NEWEST}: start the node with the version"
+    assert reads in str(refused.value)
 
 
 def test_the_fourth_format_without_a_cluster_version_is_damage() -> None:

@@ -1,12 +1,12 @@
 """APIs for things that Evenkeel does not have, answered as a Kafka without them answers.
 
-Tools ask for them as a matter of course (MirrorMaker lists ACLs, kafka-configs quotas), and some
+Tools ask for them as a matter of course (Kafka Streams describes transactions), and some
 guess a broker's version by the APIs it lists: one that is missing among the old ones makes it a
 Kafka 0.9 (ADR 52). A listing is empty, what is named is not found or refused, with Kafka's own
 error; nothing is ever pretended to be done.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from broker.groups.topic_patterns import matching
@@ -16,11 +16,6 @@ from broker.requests.refusals import BYTES_OF_A_THING, refuse, refuse_more_than
 from broker.requests.request import Request
 from wire.apis import APIS, ApiKey, encode_response
 from wire.error_codes import ErrorCode
-from wire.messages.security import (
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
-    QuotaFilter,
-)
 from wire.messages.transactions import ListTransactionsRequest, ListTransactionsResponse
 
 Handler = Callable[[Broker, Request], None]
@@ -39,9 +34,6 @@ _STATES: Final = frozenset(
 )
 """Of a transaction in Kafka."""
 NAMED_MAX: Final = 1_000
-_QUOTA_ENTITIES: Final = ("user", "client-id", "ip")
-_QUOTA_MATCHES: Final = (0, 1, 2)
-"""Of this name, of the default, of any name; only the first has one."""
 
 
 def _refusing(error: ErrorCode, text: str) -> Handler:
@@ -64,37 +56,6 @@ def _names_nothing(request: Request) -> bool:
 def _empty(broker: Broker, request: Request) -> None:
     answer: Any = APIS[request.header.api_key].response()
     request.reply.complete(encode_response(request.header, answer))
-
-
-def _quotas(broker: Broker, request: Request) -> None:
-    message = request.message
-    assert isinstance(message, DescribeClientQuotasRequest)
-    if refuse_more_than(NAMED_MAX, message.components, broker, request):
-        return
-    response = DescribeClientQuotasResponse(entries=[])
-    wrong = _quotas_problem(message.components)
-    if wrong is not None:
-        error, text = wrong
-        response = DescribeClientQuotasResponse(0, error, text, entries=None)
-    request.reply.complete(encode_response(request.header, response))
-
-
-def _quotas_problem(filters: Sequence[QuotaFilter]) -> tuple[ErrorCode, str] | None:
-    """What Kafka finds wrong with the filters, whatever quotas there are."""
-    kinds = [one.entity_type for one in filters]
-    for one in filters:
-        if not one.entity_type:
-            return ErrorCode.INVALID_REQUEST, "a filter names no type of entity"
-        if kinds.count(one.entity_type) > 1:
-            return ErrorCode.INVALID_REQUEST, f"two filters for {one.entity_type[:40]!r}"
-        if one.entity_type not in _QUOTA_ENTITIES:
-            text = f"there are no quotas of entities of type {one.entity_type[:40]!r}"
-            return ErrorCode.UNSUPPORTED_VERSION, text
-        if one.match_type not in _QUOTA_MATCHES or (
-            (one.match_type == _QUOTA_MATCHES[0]) != (one.match is not None)
-        ):
-            return ErrorCode.INVALID_REQUEST, "a filter matches by name, the default, or any"
-    return None
 
 
 def _list_transactions(broker: Broker, request: Request) -> None:
@@ -141,8 +102,6 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.RENEW_DELEGATION_TOKEN: _NO_TOKENS,
     ApiKey.EXPIRE_DELEGATION_TOKEN: _NO_TOKENS,
     ApiKey.DESCRIBE_DELEGATION_TOKEN: _NO_TOKENS,
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: _quotas,
-    ApiKey.ALTER_CLIENT_QUOTAS: _refusing(ErrorCode.INVALID_REQUEST, "there are no quotas here"),
     ApiKey.UNREGISTER_BROKER: _refusing(
         ErrorCode.INVALID_REQUEST, "nodes are removed with `evenkeel node remove`"
     ),

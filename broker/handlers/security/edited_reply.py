@@ -69,6 +69,9 @@ class EditedReply(Reply):
     def close(self, reason: str) -> None:
         self._reply.close(reason)
 
+    def mute(self, until_boot_ns: int) -> None:
+        self._reply.mute(until_boot_ns)
+
     def proved(self) -> None:
         self._reply.proved()
 

@@ -115,16 +115,6 @@ def test_without_users_there_are_no_credentials() -> None:
     ]
 
 
-def test_quotas() -> None:
-    described = World().ask(1, security.DescribeClientQuotasRequest(), 1)
-    assert described.entries == []
-    entity = [security.QuotaEntity("user", None)]
-    entry = security.AlterQuotaEntry(entity, [security.QuotaChange("producer_byte_rate", 1.5)])
-    for version in (0, 1):
-        [told] = World().ask(1, security.AlterClientQuotasRequest([entry]), version).entries
-        assert (told.error_code, told.entity) == (ErrorCode.INVALID_REQUEST, entity)
-
-
 def test_there_is_one_directory() -> None:
     named = [logs.AlterReplicaLogDirTopic("t", [0, 1]), logs.AlterReplicaLogDirTopic("u", [2])]
     dirs = [
