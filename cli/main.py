@@ -149,6 +149,25 @@ def _tell_what_changed(options: Any) -> None:  # noqa: ANN401 (argparse's)
         print(f"in {where}", file=sys.stderr)
 
 
+def _add_subjects(commands: Any) -> None:  # noqa: ANN401 (argparse's)
+    """Commands with actions of their own."""
+    for name, module, text in (
+        ("context", context, "name clusters, here or elsewhere, for --context"),
+        ("topic", topic_cli, "create, show, write and read topics"),
+        ("group", group_cli, "show consumer groups, set their offsets, delete them"),
+        ("acl", acl, "say what clients may do: add, list, delete and check rules"),
+        ("node", node_cli, "start a node, show nodes, add, remove or replace one"),
+        ("machine", machine_cli, "run a machine's node processes, drain and upgrade machines"),
+        ("cluster", cluster_version, "show and raise the version of what is in the logs"),
+        ("debug", bundle, "collect what helps others to understand a problem"),
+        ("config", configuration, "show every setting of a node, or check a configuration"),
+        ("user", user, "make a line of the file of first users"),
+        ("cert", cert, "make an authority, and certificates of nodes and clients"),
+        ("generate", generate, "print what runs nodes as services: systemd units, a compose file"),
+    ):
+        module.add_commands(commands.add_parser(name, help=text, description=text))
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="evenkeel",
@@ -180,21 +199,7 @@ def _parser() -> argparse.ArgumentParser:
     balance_parser = command("balance", balance.run, "show and control the balancer")
     balance.add_options(balance_parser)
 
-    for name, module, text in (
-        ("context", context, "name clusters, here or elsewhere, for --context"),
-        ("topic", topic_cli, "create, show, write and read topics"),
-        ("group", group_cli, "show consumer groups, set their offsets, delete them"),
-        ("acl", acl, "say what clients may do: add, list, delete and check rules"),
-        ("node", node_cli, "start a node, show nodes, add, remove or replace one"),
-        ("machine", machine_cli, "run a machine's node processes, drain and upgrade machines"),
-        ("cluster", cluster_version, "show and raise the version of what is in the logs"),
-        ("debug", bundle, "collect what helps others to understand a problem"),
-        ("config", configuration, "show every setting of a node, or check a configuration"),
-        ("user", user, "make a line of the file of first users"),
-        ("cert", cert, "make an authority, and certificates of nodes and clients"),
-        ("generate", generate, "print what runs nodes as services: systemd units, a compose file"),
-    ):
-        module.add_commands(commands.add_parser(name, help=text, description=text))
+    _add_subjects(commands)
 
     demo_parser = command("demo", demo.run, "show Evenkeel in two minutes, with real processes")
     demo.add_options(demo_parser)

@@ -65,7 +65,7 @@ class SecuritySection:
         default=None,
         validator=attrs.validators.optional(attrs.validators.instance_of(Path)),
         metadata={
-            "doc": "first users, as `evenkeel user hash` writes them, until the registry has them",
+            "doc": "first users, lines of `evenkeel user hash NAME`, until the registry has them",
             "parse": parse_optional_path,
         },
     )
