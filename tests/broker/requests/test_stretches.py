@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from node import COLLECTOR
+from runtime.system.process import COLLECTOR
 from storage.errors import StorageError
 from tests.broker.fakes import FakeReply
 from tests.broker.hostile_list import DEAR_APIS, Dear, dear_requests
