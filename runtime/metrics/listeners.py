@@ -32,20 +32,20 @@ class ListenerMetrics(Collector):
             value=here.handshakes.failed_total,
         )
         contexts = here.contexts
-        if contexts is None:
-            return
         expires = GaugeMetricFamily(
             "evenkeel_tls_expires_timestamp_seconds",
             "When the first certificate of the node's chain expires, and the last authority of "
             "clients.",
             labels=["of"],
         )
-        expires.add_metric(["certificate"], contexts.expires_s)
-        if contexts.authorities_expire_s is not None:
-            expires.add_metric(["client authority"], contexts.authorities_expire_s)
-        yield expires
-        yield GaugeMetricFamily(
+        refused = GaugeMetricFamily(
             "evenkeel_tls_files_refused",
             "Whether the TLS files have changed, and are wrong: the old ones are in use.",
-            value=float(bool(contexts.complaint)),
         )
+        if contexts is not None:
+            expires.add_metric(["certificate"], contexts.expires_s)
+            if contexts.authorities_expire_s is not None:
+                expires.add_metric(["client authority"], contexts.authorities_expire_s)
+            refused.add_metric([], float(bool(contexts.complaint)))
+        yield expires
+        yield refused

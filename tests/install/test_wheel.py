@@ -20,6 +20,7 @@ REQUIRED = {
     "attrs": "attrs",
     "confluent-kafka": "confluent_kafka",
     "cramjam": "cramjam",
+    "cryptography": "cryptography",
     "crc32c": "crc32c",
     "google-re2": "re2",
     "h11": "h11",

@@ -102,8 +102,8 @@ def _written(folder: Path, text: str) -> Path:
             ('[listen]\nkafka = "10.0.0.1:9092"',),
             'listen.kafka = "10.0.0.1:9092": everyone who reaches 10.0.0.1:9092',
         ),
-        ((listener("S", "127.0.0.1:9094", "sasl_ssl"), TLS), "needs a SASL mechanism"),
-        ((listener("S", "127.0.0.1:9094", "sasl_plaintext"),), "needs a SASL mechanism"),
+        ((listener("S", "127.0.0.1:9094", "sasl_ssl"), TLS), "needs security.sasl_mechanisms"),
+        ((listener("S", "127.0.0.1:9094", "sasl_plaintext"),), "needs security.sasl_mechanisms"),
         ((listener("TLS", "127.0.0.1:9093", "ssl"),), 'protocol = "ssl" needs tls.certificate'),
         (
             (
