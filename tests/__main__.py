@@ -20,8 +20,8 @@ SPARK: Final = "spark"
 POLITENESS: Final = 8
 """The niceness of the tests that compute: each gets at least a seventh of a core, and usually most
 of one."""
-SIDE_BY_SIDE: Final = ("-n", "2")
-"""Arguments of pytest-xdist."""
+SIDE_BY_SIDE: Final = ("-n", "2", "--dist", "worksteal")
+"""Arguments of pytest-xdist. Worlds come last and are long: whoever is done takes some of them."""
 LOOK_S: Final = 0.5
 NOTHING_COLLECTED: Final = 5
 """pytest's exit code when the arguments choose tests of only one row."""

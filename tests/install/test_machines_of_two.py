@@ -177,6 +177,7 @@ def read_back(machines: Machines) -> set[int]:
     return {int(line) for line in re.findall(r"\d+", done.stdout)}
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_a_machine_is_lost_and_comes_back(installed: Installed, tmp_path: Path) -> None:
     with cluster(installed, tmp_path) as machines:
         machines.until_even("a", "abc")
