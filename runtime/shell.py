@@ -101,7 +101,7 @@ class Shell:
         that it has applied them."""
         self._disk_told = (False, False)
         self._nodes_seen = -1
-        self._credentials_seen = self.registry.security.credentials
+        self._security_seen = self.registry.security
         self.console: Console | None = None
         self.look_at_files: Callable[[int], None] = lambda _boot_ns: None
         """For files that are read again when they change: those of TLS."""
@@ -324,18 +324,18 @@ class Shell:
         if versions.topics != self._topics_seen:
             self._topics_seen = versions.topics
             self._drop_deleted()
-        if self.registry.security.credentials is not self._credentials_seen:
-            self._credentials_seen = self.registry.security.credentials
-            self._cut_off_revoked()
+        before, self._security_seen = self._security_seen, self.registry.security
+        if self._security_seen is not before:
+            self.engine.spread(REGISTRY_GROUP)  # who is revoked or denied is so everywhere soon
+            if self._security_seen.credentials is not before.credentials:
+                self._cut_off_revoked()
         clients_changes = versions.topics, versions.replicas, versions.policy
         if clients_changes != self._spread:
             self._spread = clients_changes
             self.engine.spread(REGISTRY_GROUP)  # the node that answers the client waits for all
 
     def _cut_off_revoked(self) -> None:
-        """Close the connections of users that are gone or have other credentials, and have the
-        other nodes do so soon."""
-        self.engine.spread(REGISTRY_GROUP)
+        """Close the connections of users that are gone or have other credentials."""
         authentication = self.broker.authentication
         if authentication is not None:
             closed = self.clients.close_revoked(authentication.users.holds)

@@ -22,7 +22,7 @@ ACCESS: Final[dict[str, tuple[str, Where]]] = {
     ),
     "28: decisions outlive the rules": (
         f"{GATE}test_the_fast_path_ends_with_the_permission",
-        (Authorizer.decide, "if self._registry.security is not self._security:", "if False:"),
+        (Authorizer.decide, "if self._registry.security.rules is not self._rules:", "if False:"),
     ),
     "28: the fast path of a connection is decided on once": (
         f"{GATE}test_the_fast_path_ends_with_the_permission",

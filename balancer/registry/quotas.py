@@ -28,7 +28,7 @@ from balancer.registry.packing import (
 
 QUOTAS_MAX: Final = 10_000
 """Entities with quotas in a cluster."""
-NAME_CHARS_MAX: Final = 1_000
+NAME_CHARS_MAX: Final = 256
 CHANGES_MAX: Final = 1_000
 """Entities in one command."""
 

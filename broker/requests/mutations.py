@@ -11,6 +11,7 @@ from typing import Final
 
 from broker.requests.context import Broker
 from broker.requests.refusals import refuse
+from broker.requests.reply_around import ReplyAround
 from broker.requests.request import Request
 from broker.requests.throttling import ThrottledReply
 from wire.apis import ApiKey
@@ -31,18 +32,18 @@ _STRICT_FROM: Final = {
 def limited(handler: Callable[[Broker, Request], None]) -> Callable[[Broker, Request], None]:
     def handle(broker: Broker, request: Request) -> None:
         reply = request.reply
-        bucket = reply.limits.mutation if isinstance(reply, ThrottledReply) else None
-        if bucket is not None:
-            assert isinstance(reply, ThrottledReply)
+        throttled = reply.layer(ThrottledReply) if isinstance(reply, ReplyAround) else None
+        bucket = None if throttled is None else throttled.limits.mutation
+        if throttled is not None and bucket is not None:
             now_ns = broker.groups.now().boot_ns
             key = ApiKey(request.header.api_key)
             if bucket.wait_ns(now_ns) and request.header.api_version >= _STRICT_FROM[key]:
-                reply.charge(bucket, 0)
+                throttled.charge(bucket, 0)
                 error = ErrorCode.THROTTLING_QUOTA_EXCEEDED
                 text = "the client's quota controller_mutation_rate is used up"
                 refuse(broker, request, error, text, 1)
                 return
-            reply.charge(bucket, _partitions(broker, request.message))
+            throttled.charge(bucket, _partitions(broker, request.message))
         handler(broker, request)
 
     return handle

@@ -24,11 +24,12 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import attrs
 
 from broker.config import BrokerConfig
-from broker.ports import BackgroundWorker, Connection, Groups, Reply, Timers
+from broker.ports import BackgroundWorker, Groups, Reply, Timers
 from broker.requests.named_items import NAMED
+from broker.requests.reply_around import ReplyAround
 from broker.requests.request import Request
 from broker.requests.steps import Steps
-from paxos.ids import MS, GroupId
+from paxos.ids import MS
 from wire.apis import (
     APIS,
     ApiKey,
@@ -476,17 +477,13 @@ class _Serving:
         self.request.reply.close(reason)
 
 
-class _Part(Reply):
+class _Part(ReplyAround):
     """The answer to one portion."""
 
     def __init__(self, serving: _Serving) -> None:
         self._serving = serving
-        self._reply = serving.request.reply
+        super().__init__(serving.request.reply)
         self.chunks: list[Buffer] | None = None
-
-    @property
-    def connection(self) -> Connection:
-        return self._reply.connection
 
     @property
     def room(self) -> int:
@@ -501,35 +498,8 @@ class _Part(Reply):
     def nothing(self) -> None:
         self._serving.answered(0)
 
-    def when_waited(self, hurry: Callable[[], None]) -> None:
-        self._reply.when_waited(hurry)
-
-    def produces(self, producer_id: int) -> None:
-        self._reply.produces(producer_id)
-
-    def refused(self, topic: str, index: int) -> None:
-        self._reply.refused(topic, index)
-
-    def hold_back(self, group: GroupId) -> None:
-        self._reply.hold_back(group)
-
-    def stop_reading(self) -> None:
-        self._reply.stop_reading()
-
-    def read_on(self) -> None:
-        self._reply.read_on()
-
-    def mute(self, until_boot_ns: int) -> None:
-        self._reply.mute(until_boot_ns)
-
     def close(self, reason: str) -> None:
         self._serving.close(reason)
-
-    def proved(self) -> None:
-        self._reply.proved()
-
-    def has_hung_up(self) -> bool:
-        return self._reply.has_hung_up()
 
 
 def _joined(

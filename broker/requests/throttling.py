@@ -12,10 +12,11 @@ A request that is forwarded to another node is charged here only, where its clie
 from collections.abc import Callable
 from typing import Final
 
-from broker.ports import Connection, Reply
+from broker.ports import Reply
+from broker.requests.reply_around import ReplyAround
 from broker.security.quotas import Bucket, ClientQuotas, Limits
 from paxos.entry import Buffer
-from paxos.ids import MS, GroupId
+from paxos.ids import MS
 from wire.apis import APIS, ApiKey, RequestHeader, decode_response, encode_response
 
 _HEAD_BYTES: Final = 10
@@ -44,19 +45,8 @@ def measured(
     return one
 
 
-class ThrottledReply:
+class ThrottledReply(ReplyAround):
     """A broker.ports.Reply around that of the connection."""
-
-    __slots__ = (
-        "_began_ns",
-        "_header",
-        "_now_ns",
-        "_quotas",
-        "_reply",
-        "_until_ns",
-        "connection",
-        "limits",
-    )
 
     def __init__(
         self,
@@ -66,12 +56,12 @@ class ThrottledReply:
         reply: Reply,
         now_ns: Callable[[], int],
     ) -> None:
-        self._quotas, self.limits, self._header, self._reply = quotas, limits, header, reply
+        super().__init__(reply)
+        self._quotas, self.limits, self._header = quotas, limits, header
         self._now_ns = now_ns
         self._began_ns: int | None = None if limits.request is None else now_ns()
         """None: its time is not charged, or is already."""
         self._until_ns = 0
-        self.connection: Connection = reply.connection
 
     def charge(self, bucket: Bucket | None, amount: float) -> None:
         """Charge it, and read no more of the connection until its client is not ahead."""
@@ -98,39 +88,6 @@ class ThrottledReply:
     @property
     def room(self) -> int:
         return min(self._reply.room, self.limits.fetch_bytes)
-
-    def nothing(self) -> None:
-        self._reply.nothing()
-
-    def when_waited(self, hurry: Callable[[], None]) -> None:
-        self._reply.when_waited(hurry)
-
-    def produces(self, producer_id: int) -> None:
-        self._reply.produces(producer_id)
-
-    def refused(self, topic: str, index: int) -> None:
-        self._reply.refused(topic, index)
-
-    def hold_back(self, group: GroupId) -> None:
-        self._reply.hold_back(group)
-
-    def stop_reading(self) -> None:
-        self._reply.stop_reading()
-
-    def read_on(self) -> None:
-        self._reply.read_on()
-
-    def proved(self) -> None:
-        self._reply.proved()
-
-    def mute(self, until_boot_ns: int) -> None:
-        self._reply.mute(until_boot_ns)
-
-    def close(self, reason: str) -> None:
-        self._reply.close(reason)
-
-    def has_hung_up(self) -> bool:
-        return self._reply.has_hung_up()
 
 
 def with_throttle(header: RequestHeader, chunks: list[Buffer], rest_ms: int) -> list[Buffer]:

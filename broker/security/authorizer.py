@@ -1,8 +1,8 @@
 """May this client do that? Asked by every handler, answered from memory, and told to the audit log.
 
 A decision is looked up in a dictionary, which is dropped when the rules have changed or when it is
-full. The registry replaces its Security with every change, so comparing one object is enough to
-notice: a rule counts from the moment that this node has applied it, also on open connections.
+full. The registry replaces its rules as a whole, so comparing one object is enough to notice: a
+rule counts from the moment that this node has applied it, also on open connections.
 """
 
 from collections import Counter
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 CACHED_MAX: Final = 20_000
 """Decisions kept, some 5 MB: of clients that name everything there is, the last ones win."""
+CACHED_NAME_CHARS_MAX: Final = 256
+"""No topic's name is longer. A request may name what it likes: that is decided each time."""
 
 _Cache = dict[tuple[str, str, str, str], Decision]
 """Of one operation on resources of one type: by principal, host and name. Enumerations are no part
@@ -40,21 +42,21 @@ class Authorizer:
         self._audits_grants = audit is not None and audit.grants
         self._caches: list[_Cache] = []
         self._cached = 0
-        self._security = registry.security
-        self._decisions = Decisions(self._security.rules, super_users)
+        self._rules = registry.security.rules
+        self._decisions = Decisions(self._rules, super_users)
         self._forget()
         self.denied: Counter[str] = Counter()
 
     @property
     def decisions(self) -> Decisions:
         """The index of the present rules. It never changes: another thread may use it."""
-        if self._registry.security is not self._security:
+        if self._registry.security.rules is not self._rules:
             self._renew()
         return self._decisions
 
     def _renew(self) -> None:
-        self._security = self._registry.security
-        self._decisions = Decisions(self._security.rules, self.super_users)
+        self._rules = self._registry.security.rules
+        self._decisions = Decisions(self._rules, self.super_users)
         self._forget()
 
     def _forget(self) -> None:
@@ -70,13 +72,15 @@ class Authorizer:
         name: str,
     ) -> Decision:
         """The decision alone: nothing is counted or written down."""
-        if self._registry.security is not self._security:
+        if self._registry.security.rules is not self._rules:
             self._renew()
         key = (principal.kind, principal.name, host, name)
         cache = self._caches[operation << _KIND_BITS | resource_type]
         decision = cache.get(key)
         if decision is None:
             decision = self._decisions.decide(str(principal), host, operation, resource_type, name)
+            if len(name) > CACHED_NAME_CHARS_MAX:
+                return decision
             if self._cached >= CACHED_MAX:
                 self._forget()
                 cache = self._caches[operation << _KIND_BITS | resource_type]

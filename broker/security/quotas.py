@@ -17,7 +17,15 @@ from typing import Final
 
 import attrs
 
-from balancer.registry.quotas import ABSENT, DEFAULT, Entity, Name, QuotaKey, Quotas
+from balancer.registry.quotas import (
+    ABSENT,
+    DEFAULT,
+    NAME_CHARS_MAX,
+    Entity,
+    Name,
+    QuotaKey,
+    Quotas,
+)
 
 S: Final = 1_000_000_000
 BURST_NS: Final = S
@@ -105,7 +113,7 @@ class ClientQuotas:
         if self._quotas() is not self._known:
             self._known = self._quotas()
             self._limits.clear()
-        client = user, client_id
+        client = user, client_id[:NAME_CHARS_MAX]  # no quota has a longer name
         try:
             return self._limits[client]
         except KeyError:

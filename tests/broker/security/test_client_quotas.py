@@ -9,11 +9,15 @@ from broker.requests.throttling import with_throttle
 from paxos.ids import MS
 from tests.broker.batches import batch
 from tests.broker.data_world import DataWorld, want
+from tests.broker.security.rulings import ALICE as PRINCIPAL
+from tests.broker.security.rulings import Ruled, rule
 from tests.broker.world import SERVED, World
+from wire.acls import Operation, PatternType, ResourceType
 from wire.apis import RequestHeader, decode_response, encode_response
 from wire.error_codes import ErrorCode
 from wire.messages import metadata, security, topics
 
+PREFIXED = PatternType.PREFIXED
 USER, CLIENT, IP = "user", "client-id", "ip"
 EXACT, DEFAULT, ANY = 0, 1, 2
 
@@ -235,3 +239,19 @@ def test_changes_of_topics(version: int, refused: bool) -> None:
         assert answer.throttle_time_ms > 8_000
     expected = ErrorCode.THROTTLING_QUOTA_EXCEEDED if refused else ErrorCode.NONE
     assert errors == [ErrorCode.NONE, expected, expected]
+
+
+def test_a_topic_that_is_denied_frees_nobody_from_the_quota_for_the_others() -> None:
+    """The reply that takes in what the rules refuse is around the one that measures."""
+    ruled = Ruled(World())
+    ruled.allow(rule(Operation.CREATE, ResourceType.TOPIC, "mine", pattern_type=PREFIXED))
+    limit(ruled.world, QuotaKey.CONTROLLER_MUTATION_RATE, 1.0, str(PRINCIPAL))
+    errors = []
+    for number in range(2):
+        named = [f"mine-{number}", "other"]
+        asked = [topics.CreatableTopic(name, 20, 3) for name in named]
+        answer = ruled.ask(topics.CreateTopicsRequest(asked, 1_000), 7)
+        errors.append({one.name: one.error_code for one in answer.topics})
+    denied, used_up = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert errors[0] == {"mine-0": ErrorCode.NONE, "other": denied}
+    assert errors[1] == {"mine-1": used_up, "other": denied}

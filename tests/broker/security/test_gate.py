@@ -436,3 +436,12 @@ def test_the_audit_log_is_bounded_and_says_what_it_left_out(ruled: Ruled) -> Non
     ruled.world.advance(1_000)
     ruled.ask(fetch_of(12, "mine"), 12)
     assert ruled.entries[-1]["left_out"] == 200
+
+
+def test_names_that_no_topic_can_have_are_not_kept(ruled: Ruled) -> None:
+    """A request may name what it likes; what is kept of it must have a bound."""
+    authorizer = ruled.world[1].broker.authorizer
+    assert authorizer is not None
+    ruled.allow(about(Operation.WRITE))
+    ruled.ask(produce_to("mine", "x" * 30_000), 9)
+    assert max(len(key[-1]) for kept in authorizer._caches for key in kept) < 300

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balancer.registry.quotas import ABSENT, DEFAULT, Entity, QuotaKey, Quotas
+from balancer.registry.quotas import ABSENT, DEFAULT, NAME_CHARS_MAX, Entity, QuotaKey, Quotas
 from broker.security import quotas as module
 from broker.security.principal import ANONYMOUS, Principal
 from broker.security.quotas import BURST_NS, STATES_MAX, ClientQuotas, S
@@ -153,6 +153,14 @@ def test_clients_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch
     again = quotas.of("u", "debtor")
     assert again is not None
     assert again.produce is debtor.produce
+
+
+def test_long_names_of_clients_take_no_more_memory() -> None:
+    quotas = World({Entity(ABSENT, DEFAULT): {RATE: 10.0}}).client_quotas()
+    quotas.of("u", "x" * 30_000)
+    assert max(len(name) for one in quotas._limits for name in one) == NAME_CHARS_MAX
+    names = (name for _, *parts in quotas._buckets for part in parts for name in part)
+    assert max(map(len, names)) == NAME_CHARS_MAX
 
 
 def test_request_time_is_a_part_of_one_thread() -> None:
