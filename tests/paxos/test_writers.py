@@ -1,6 +1,7 @@
 """Holds the source to the table of who writes which field of a replica (tests/paxos/writers.py)."""
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -38,11 +39,14 @@ def module_of(path: Path) -> str:
     return ".".join(path.relative_to(TREE).with_suffix("").parts)
 
 
-def trees(*rooms: str) -> Iterator[tuple[str, ast.Module]]:
-    for room in rooms:
-        for path in sorted((TREE / room).rglob("*.py")):
-            if not path.name.startswith("mutants"):  # these modules plant bugs on purpose
-                yield module_of(path), ast.parse(path.read_text())
+@functools.cache
+def trees(*rooms: str) -> list[tuple[str, ast.Module]]:
+    return [
+        (module_of(path), ast.parse(path.read_text()))
+        for room in rooms
+        for path in sorted((TREE / room).rglob("*.py"))
+        if not path.name.startswith("mutants")  # these modules plant bugs on purpose
+    ]
 
 
 def targets(node: ast.AST) -> Iterator[ast.expr]:
@@ -117,9 +121,9 @@ def with_classes(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
             yield inside, node
 
 
-def writes(*rooms: str) -> Iterator[Write]:
-    for module, tree in trees(*rooms):
-        yield from writes_of(module, tree)
+@functools.cache
+def writes(*rooms: str) -> list[Write]:
+    return [one for module, tree in trees(*rooms) for one in writes_of(module, tree)]
 
 
 def writes_of(module: str, tree: ast.Module) -> Iterator[Write]:
@@ -155,7 +159,7 @@ def may(write: Write) -> bool:
 
 
 def test_nobody_else_writes_a_field() -> None:
-    found = list(writes(*ROOMS))
+    found = writes(*ROOMS)
     assert len(found) > 150
     assert [one for one in found if not may(one)] == []
 

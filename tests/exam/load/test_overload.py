@@ -49,7 +49,8 @@ def place(tmp_path: Path) -> Place:
 
 class Shouting:
     """librdkafka producers that wait for nothing: a message that does not fit their queue is
-    dropped."""
+    dropped. They end with the body, also with one that fails: the next test's node may get this
+    port, and they would go on there."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -59,6 +60,12 @@ class Shouting:
         self.offered = 0
         self.errors: list[str] = []
         self._lock = threading.Lock()
+
+    def __enter__(self) -> "Shouting":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     def begin(self, count: int) -> None:
         for _ in range(count):
@@ -105,10 +112,13 @@ def masters(node: Flooded) -> dict[int, Any]:
 def test_O1_more_than_it_can_do(place: Place) -> None:
     """Eight producers offer all they can. The node keeps its masters and its memory bounds, no
     message fails, and the full dose requires four fifths of what one producer alone reaches."""
-    with flooded(place) as node, Quiet(node.port) as quiet:
+    with (
+        flooded(place) as node,
+        Quiet(node.port) as quiet,
+        Shouting(node.port) as crowd,
+    ):
         usual, burned = quiet.until(USUAL), quiet.beside_burners(USUAL)
         before = masters(node)
-        crowd = Shouting(node.port)
         crowd.begin(1)
         alone = crowd.rate(LASTS_S / 6 + 1)
         crowd.begin(PRODUCERS - 1)
