@@ -61,6 +61,7 @@ def hosts(view: ClusterView) -> dict[int, list[int]]:
     return found
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_five_nodes_keep_three_copies(tmp_path: Path) -> None:
     """Groups live on three of five nodes, any node tells any client where, and one node may die."""
     async with nodes_of(tmp_path, 5) as cluster:

@@ -16,6 +16,7 @@ from cluster.workload import CLIENT_LOG
 from runtime.config.config import Address
 from tests.cluster.conversation import Conversation
 from tests.cluster.scenery import (
+    FULL,
     PARTITIONS,
     STEP_S,
     TOPIC,
@@ -27,6 +28,7 @@ from tests.cluster.scenery import (
     three_nodes,
     until,
 )
+from tests.doses import ONLY_IN_FULL
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ProgressReport
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -56,6 +58,7 @@ async def steals_begin(cluster: Launcher, via: int, target: int) -> None:
     )
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_R12_kills_and_pauses_while_steals_run(tmp_path: Path) -> None:
     """The thief is killed; then the node it steals from is stopped for longer than a lease, then
     killed. Nothing is lost or doubled, and in the end all masters are on their ideal nodes."""
@@ -230,6 +233,7 @@ class Reader:
         return self.conversation.ask(request, FETCH_VERSION).responses[0].partitions[0]
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_E12_a_parked_consumer_is_asked_and_waited_for(tmp_path: Path) -> None:
     """Over real sockets: its fetch returns at once with the question, the master waits for the
     answer in the next fetch, and only then the group moves."""

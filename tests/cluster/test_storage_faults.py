@@ -46,7 +46,7 @@ LOG = logging.getLogger(__name__)
 VICTIM = 3
 RATE = 300
 FORGETFUL = "directory is not the one the peers know"
-FAILURES = 20 if FULL else 2
+FAILURES = 20 if FULL else 1
 ENDS_S_MAX = 5.0
 """It takes about a second on an idle machine."""
 MIB = 1 << 20

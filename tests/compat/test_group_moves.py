@@ -18,7 +18,7 @@ pytestmark = pytest.mark.cluster
 LIBRARIES = {"kafka-python": "kafka", "aiokafka": "aiokafka"}
 TASTE = ["confluent"]
 """Without EXAM=full."""
-MOVES = 4
+MOVES = 4 if FULL else 2
 
 
 @pytest.mark.parametrize("client", CLIENTS if FULL else TASTE)

@@ -7,8 +7,9 @@ import pytest
 
 from simulator.clock_world import ClockWorld
 from simulator.mutation import noticed_by
+from tests.doses import FULL
 
-SEEDS: Final = 12
+SEEDS: Final = 12 if FULL else 6
 FOUND_BY: Final = {
     "lost-link-ends-doubt": 0,
     "slow-readings-dropped": 22,

@@ -9,15 +9,18 @@ from simulator.environment.options import Workload
 from simulator.environment.violation import Violation
 from simulator.mutants.broker import MOVES, STALLS
 from simulator.swarm import Job, run_world
+from tests.doses import FULL, some
 
 BROKER = f"workload={Workload.BROKER.value}"
 BOTH = (*MOVES, "stall_every_ns=900000000")
-SEEDS, WITH_CRASHES = (0, 2), (1, 3)
+SEEDS, WITH_CRASHES = some((0, 2)), some((1, 3))
 CRASHES = (*MOVES, "faults=CRASH,CUT_MASTER,DOOM", "fault_gap_ns=2000000000")
 
 
 @pytest.mark.parametrize(
-    "settings", [STALLS, MOVES, BOTH, CRASHES], ids=["stalls", "moves", "both", "crashes"]
+    "settings",
+    [*((STALLS, MOVES) if FULL else ()), BOTH, CRASHES],
+    ids=[*(("stalls", "moves") if FULL else ()), "both", "crashes"],
 )
 def test_a_dead_member_is_replaced_within_a_session_and_one_grace(
     settings: tuple[str, ...],

@@ -52,7 +52,7 @@ def test_the_real_log_under_power_cuts(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [3, 9] if FULL else [3])
-@pytest.mark.parametrize("strategy", [one for one in Strategy if one is not Strategy.DELEGATE])
+@pytest.mark.parametrize("strategy", some(one for one in Strategy if one is not Strategy.DELEGATE))
 def test_the_older_ways_to_hand_over(strategy: Strategy, seed: int) -> None:
     """E19: slower, but as safe."""
     job = Job(seed, strategy=strategy)

@@ -29,6 +29,7 @@ from tests.cluster.scenery import (
     load,
     three_nodes,
 )
+from tests.doses import ONLY_IN_FULL
 from tests.upgrade.previous_release import PreviousRelease, build
 from wire.software import CLUSTER_VERSION_NEWEST
 
@@ -37,11 +38,7 @@ pytestmark = pytest.mark.cluster
 BY_HAND = "node.raise_cluster_version=by-hand"
 RATE = 300
 OLD, NEW = "old", "new"
-WAY = (
-    [(node, which) for which in (NEW, OLD, NEW) for node in (1, 2, 3)]
-    if FULL
-    else [(1, NEW), (2, NEW), (3, NEW), (2, OLD), (2, NEW)]
-)
+WAY = [(node, which) for which in (NEW, OLD, NEW) for node in (1, 2, 3)]
 """Forward, back and forward: which node is started with which program next."""
 
 
@@ -117,6 +114,7 @@ async def set_version(cluster: Launcher, number: int, version: int) -> tuple[int
     return await in_thread(lambda: health.request(address, "POST", path, body, timeout_s=20.0))
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_forward_back_and_forward_under_load(tmp_path: Path) -> None:
     programs = Programs(await in_thread(lambda: build(tmp_path / "previous")))
     async with three_nodes(tmp_path, command=programs.command) as cluster:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli import main as cli
+from tests.doses import FULL, ONLY_IN_FULL
 from tests.evenkeel.shared_cluster import ROOT, STEP_S, running_cluster
 
 pytestmark = pytest.mark.cluster
@@ -50,6 +51,7 @@ class Terminal:
         return printed.out
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_the_documented_steps(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ They use the same machine as the steal proper. They differ in the content of the
 they have one, and an ordinary election follows.
 """
 
+from functools import cache
 from itertools import pairwise
 
 import attrs
@@ -33,6 +34,7 @@ def longest_pause_ms(script: Script, answered_ns: list[int]) -> float:
     return max(b - a for a, b in pairwise(answered_ns)) / MS
 
 
+@cache
 def moved_under_load(strategy: Strategy) -> tuple[Script, list[Ticket], list[int]]:
     """A client of the old master goes on writing while the group moves, one command every 2 ms."""
     script = begun(strategy)
