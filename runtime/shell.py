@@ -218,8 +218,8 @@ class Shell:
         found."""
         engine, room = self.engine, self.engine.writer.room
         was_low, was_stuck = engine.disk_pressure.low, engine.disk_pressure.stuck
-        unwritten = engine.wal.bytes_unwritten
-        engine.disk_pressure.seen(room, unwritten, starved=engine.writer.starved)
+        unwritten, now_ns = engine.wal.bytes_unwritten, engine.clock.boot_ns()
+        engine.disk_pressure.seen(now_ns, room, unwritten, starved=engine.writer.starved)
         self._tell_of_disk()
         if engine.disk_pressure.low != was_low:
             self._pinged = 0  # tell peers at once

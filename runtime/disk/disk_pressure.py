@@ -18,7 +18,7 @@ from typing import Final
 
 import attrs
 
-from paxos.ids import NodeId
+from paxos.ids import MS, NodeId
 from paxos.messages import Accept, Learned, Message
 from paxos.quorum import quorum_size
 from storage.disk.space import Room
@@ -26,8 +26,11 @@ from storage.disk.space import Room
 ENTRY_BYTES_MAX: Final = 512
 LEARNED_BYTES_MAX: Final = 64 * 1024
 UNWRITTEN_BYTES_MAX: Final = 64 << 20
-"""If more data than this waits in memory for the disk, the node is low and critical; at more than
-twice as much it is stuck."""
+"""If more data than this waits in memory for the disk for OVERLOADED_NS, or half as much again at
+any time, the node is low and critical; at more than twice as much it is stuck."""
+OVERLOADED_NS: Final = 1_000 * MS
+"""One message of 10 MB in each of seven Paxos groups exceeds the bound for the half second that a
+healthy disk takes for them, which is no reason to refuse anything."""
 
 
 @attrs.define(eq=False)
@@ -39,15 +42,28 @@ class DiskPressure:
     """The reason is the data that waits in memory, not free space."""
     low_peers: set[NodeId] = attrs.Factory(set)
     """Peers that have said that they are low."""
+    _waits_since_ns: int | None = None
+    """Since when more than UNWRITTEN_BYTES_MAX wait in memory, on the boot clock."""
 
-    def seen(self, room: Room | None, unwritten_bytes: int = 0, *, starved: bool = False) -> None:
+    def seen(
+        self, now_ns: int, room: Room | None, unwritten_bytes: int = 0, *, starved: bool = False
+    ) -> None:
         """Update the level from the last measurement of free space (None: there is none yet), the
         bytes that wait in memory, and whether there is no room at all for the next batch."""
         full = room is not None and room.low
-        self.overloaded = unwritten_bytes > UNWRITTEN_BYTES_MAX
+        self.overloaded = self._is_overloaded(now_ns, unwritten_bytes)
         self.low = full or self.overloaded
         self.critical = self.overloaded or (full and room is not None and not room.reserve)
         self.stuck = starved or unwritten_bytes > 2 * UNWRITTEN_BYTES_MAX
+
+    def _is_overloaded(self, now_ns: int, unwritten_bytes: int) -> bool:
+        if unwritten_bytes <= UNWRITTEN_BYTES_MAX:
+            self._waits_since_ns = None
+            return False
+        if self._waits_since_ns is None:
+            self._waits_since_ns = now_ns
+        waited_ns = now_ns - self._waits_since_ns
+        return waited_ns >= OVERLOADED_NS or unwritten_bytes > UNWRITTEN_BYTES_MAX * 3 // 2
 
     def heard(self, node: NodeId, low: bool) -> None:
         if low:

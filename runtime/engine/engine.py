@@ -316,7 +316,7 @@ class Engine(Submitting):
         batch = self.wal.take()
         if batch is not None:
             self.statistics.batches += 1
-            self.disk_health.begun(self.clock.boot_ns())
+            self.disk_health.begun(self.clock.boot_ns(), batch.size)
             self.writer.submit(batch)
             if self.wal.wants_segment:
                 self.writer.prepare_soon()

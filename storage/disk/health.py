@@ -4,7 +4,8 @@
 batches has been SLOW_NS or more, while half of the other nodes reported far better times. If all
 disks are alike, for example on one machine, none is slow: there is nowhere to go. Reports are half
 a second old and a few batches are soon over, so being worse than the others for a moment says
-nothing.
+nothing. A batch may take NS_PER_BYTE longer for each of its bytes, so a node with large messages
+does not blame a disk that is only busy with them.
 
 Time is an argument. It is counted in steps between ticks, and a step counts for STEP_NS_MAX at
 most, little more than a tick: while a process stands still (SIGSTOP, a collection of garbage, no
@@ -26,6 +27,8 @@ SLOW_FOR_NS: Final = 30_000_000_000
 BATCHES_KEPT: Final = 15
 BATCHES_NEEDED: Final = 5
 STEP_NS_MAX: Final = 25_000_000
+NS_PER_BYTE: Final = 10
+"""100 MB/s: 100 ms for 10 MB, which would be slow for a small batch."""
 CLASS_MAX: Final = 15
 
 
@@ -40,10 +43,13 @@ class DiskHealth:
         self.waited_ns = 0
         """How long the batch under way has taken so far."""
         self._under_way = False
+        self._allowed_ns = 0
+        """How much of its time the batch under way may take for its size alone."""
         self._looked_ns = 0
         self._taken: deque[int] = deque(maxlen=BATCHES_KEPT)
         self.usual_ns = 0
-        """The median time of the last batches; 0 while too few are known."""
+        """The median of what the last batches took beyond what their size allows; 0 while too few
+        are known."""
         self._worse_since_ns: int | None = None
         self._slow_until_ns = 0
 
@@ -58,16 +64,17 @@ class DiskHealth:
         start on slow disks, the first to know its own class would take the others for better."""
         return CLASS_MAX if self.hung or not self.usual_ns else class_of(self.usual_ns)
 
-    def begun(self, boot_ns: int) -> None:
-        """A batch goes to the disk."""
+    def begun(self, boot_ns: int, size: int = 0) -> None:
+        """A batch of so many bytes goes to the disk."""
         self._step(boot_ns)
+        self._allowed_ns = size * NS_PER_BYTE
         self._under_way = True
         self.waited_ns = 0
 
     def ended(self, boot_ns: int) -> None:
         """It is durable."""
         self._step(boot_ns)
-        self._taken.append(self.waited_ns)
+        self._taken.append(max(0, self.waited_ns - self._allowed_ns))
         if len(self._taken) >= BATCHES_NEEDED:
             self.usual_ns = median_low(self._taken)
         self._under_way = self.hung = False
@@ -76,7 +83,7 @@ class DiskHealth:
     def look(self, boot_ns: int, others: Iterable[int] = ()) -> None:
         """Call at every tick, with the classes that the other nodes have reported."""
         self._step(boot_ns)
-        self.hung = self.waited_ns >= HUNG_NS
+        self.hung = self.waited_ns >= HUNG_NS + self._allowed_ns
         if self.usual_ns < SLOW_NS or not self._is_worse_than(sorted(others)):
             self._worse_since_ns = None
         elif self._worse_since_ns is None:

@@ -6,7 +6,7 @@ from broker.proposals.intake import Done, FailureReason, NotDone
 from paxos.changes import handover
 from paxos.ids import MS, NodeId
 from paxos.messages import Accept, Accepted
-from runtime.disk.disk_pressure import UNWRITTEN_BYTES_MAX, DiskPressure
+from runtime.disk.disk_pressure import OVERLOADED_NS, UNWRITTEN_BYTES_MAX, DiskPressure
 from storage.disk.health import HUNG_NS
 from storage.disk.space import Room
 from tests.runtime.engines import TIMING, Net
@@ -105,15 +105,22 @@ def test_who_leaves_goes_on_leaving(net: Net) -> None:
 
 def test_what_waits_in_memory_is_bounded() -> None:
     disk_pressure, room = DiskPressure(), Room(free_bytes=1 << 40, low=False, reserve=True)
-    disk_pressure.seen(room, UNWRITTEN_BYTES_MAX)
+    disk_pressure.seen(0, room, UNWRITTEN_BYTES_MAX)
     assert not any((disk_pressure.low, disk_pressure.critical, disk_pressure.stuck))
-    disk_pressure.seen(room, UNWRITTEN_BYTES_MAX + 1)
+    disk_pressure.seen(0, room, UNWRITTEN_BYTES_MAX + 1)
+    assert not disk_pressure.low, "a message of 10 MB in each group, for a moment"
+    disk_pressure.seen(OVERLOADED_NS - 1, room, UNWRITTEN_BYTES_MAX)
+    disk_pressure.seen(OVERLOADED_NS, room, UNWRITTEN_BYTES_MAX + 1)
+    assert not disk_pressure.low, "it was less meanwhile"
+    disk_pressure.seen(OVERLOADED_NS, room, UNWRITTEN_BYTES_MAX * 3 // 2 + 1)
+    assert disk_pressure.low, "so much is too much at once"
+    disk_pressure.seen(2 * OVERLOADED_NS, room, UNWRITTEN_BYTES_MAX + 1)
     assert disk_pressure.low, "clients' writes are refused, retriably"
     assert disk_pressure.critical, "peers' large entries are not taken"
     assert not disk_pressure.stuck, "leases, promises, steals go on"
-    disk_pressure.seen(room, 2 * UNWRITTEN_BYTES_MAX + 1)
+    disk_pressure.seen(2 * OVERLOADED_NS, room, 2 * UNWRITTEN_BYTES_MAX + 1)
     assert disk_pressure.stuck, "nothing is taken any more"
-    disk_pressure.seen(room, 0)
+    disk_pressure.seen(2 * OVERLOADED_NS, room, 0)
     assert not any(
         (disk_pressure.low, disk_pressure.critical, disk_pressure.stuck, disk_pressure.overloaded)
     )

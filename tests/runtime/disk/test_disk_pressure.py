@@ -29,7 +29,7 @@ def accept(entry: object) -> Accept:
 )
 def test_critical_is_low_without_the_reserve(room: Room | None, low: bool, critical: bool) -> None:
     one = DiskPressure()
-    one.seen(room)
+    one.seen(0, room)
     assert (one.low, one.critical) == (low, critical)
 
 
