@@ -40,9 +40,9 @@ class HttpSection:
     session_s: int = int_field(
         8 * 3600, 60, 30 * 86_400, "how long a login to the console, or a token, lasts"
     )
-    readers: str = _principals("who may look, without an authorizer: User:ann;User:bob")  # noqa: RUF009 (frozen)
-    operators: str = _principals("who may also move masters and drain nodes, without an authorizer")  # noqa: RUF009 (frozen)
-    administrators: str = _principals("who may do everything here, without an authorizer")  # noqa: RUF009 (frozen)
+    readers: str = _principals("who may look, without an authorizer: User:ann;User:bob")
+    operators: str = _principals("who may also move masters and drain nodes, without an authorizer")
+    administrators: str = _principals("who may do everything here, without an authorizer")
 
     @property
     def asks(self) -> bool:

@@ -26,6 +26,8 @@ from runtime.config.fields import Address
 JSON: Final = "application/json"
 CONSOLE_HEADER: Final = "x-evenkeel-console"
 """A browser's POST must have it, with any value: our own page sends it."""
+CSRF_HEADER: Final = "x-evenkeel-csrf"
+"""What changes something with a browser's login must have it, with the session's text."""
 PAGE_HEADERS: Final = (
     (
         "Content-Security-Policy",

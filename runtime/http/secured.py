@@ -47,9 +47,7 @@ async def secured(stream: trio.abc.Stream, context: ssl.SSLContext) -> trio.abc.
         trio.BrokenResourceError: the client does not keep to TLS, or is gone.
     """
     inner = _Bounded(stream)
-    top = trio.SSLStream(
-        inner, context, server_side=True, https_compatible=True, max_refill_bytes=REFILL_BYTES
-    )
+    top = trio.SSLStream(inner, context, server_side=True, https_compatible=True)
     await top.do_handshake()
     inner.left = None
     return top

@@ -24,6 +24,7 @@ import trio
 from runtime.config.fields import Address
 from runtime.http.guard import ALL_HEADERS, Forbidden, Guard
 from runtime.http.secured import secured
+from runtime.http.sessions import Session
 from runtime.system.memory import Memory
 from wire.addresses import canonical_host
 
@@ -104,16 +105,20 @@ class Asking:
     https: bool
 
 
-class Caller(Protocol):
+def _always() -> bool:
+    return True
+
+
+@attrs.frozen
+class Caller:
     """Who asks, once that is known."""
 
-    proved: bool
+    session: Session | None = None
+    proved: bool = True
     """Whether it may have as much memory as a request needs."""
-    body_bytes_max: int
-
-    def may_go_on(self) -> bool:
-        """Whether a stream may go on."""
-        ...
+    body_bytes_max: int = REQUEST_BYTES_MAX
+    may_go_on: Callable[[], bool] = _always
+    """Whether a stream may go on."""
 
 
 class Access(Protocol):
@@ -135,25 +140,16 @@ class Access(Protocol):
         ...
 
 
-@attrs.frozen
-class Anybody:
-    proved: bool = True
-    body_bytes_max: int = REQUEST_BYTES_MAX
-
-    def may_go_on(self) -> bool:
-        return True
-
-
 class Everybody:
     """Whoever reaches the port may do everything: the port is on loopback."""
 
-    async def admit(self, _asking: Asking) -> Caller:
-        return Anybody()
+    async def admit(self, asking: Asking) -> Caller:
+        return Caller()
 
-    def own_route(self, asking: Asking, _caller: Caller) -> Route | None:
+    def own_route(self, asking: Asking, caller: Caller) -> Route | None:
         return _nobody_asked if (asking.method, asking.path) == ("GET", "/session") else None
 
-    def told(self, _asking: Asking, _caller: Caller, answer: Answer | Stream) -> Answer | Stream:
+    def told(self, asking: Asking, caller: Caller, answer: Answer | Stream) -> Answer | Stream:
         return answer
 
 
@@ -174,22 +170,18 @@ class HttpServer:
         access: Access | None = None,
         tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
-        self._routes, self._guard = routes, guard or Guard()
-        self._access, self._tls = access or Everybody(), tls
+        self.routes, self.guard = routes, guard or Guard()
+        self.access, self.tls = access or Everybody(), tls
         self._on_bug = on_bug
-        self._memory = memory or Memory(1 << 40, 1 << 40)
+        self.memory = memory or Memory(1 << 40, 1 << 40)
         self._unproved: dict[trio.CancelScope, None] = {}
         self._open: dict[trio.CancelScope, None] = {}
         """Connections that are not streams, oldest first: before it is known who asks, and
         afterwards."""
-        self._streams = 0
+        self.streams = 0
         self.displaced_total = 0
         self.nursery: trio.Nursery | None = None
         """Where connections are served; None: no connection is accepted yet."""
-
-    @property
-    def routes(self) -> Mapping[tuple[str, str], Route]:
-        return self._routes
 
     def accept(self, stream: object, host: str) -> None:
         """Take a connection from a runtime.network.listener."""
@@ -204,7 +196,7 @@ class HttpServer:
     def _let_in(self) -> trio.CancelScope:
         """Register one more connection, in order of arrival; tasks would start in any order. A
         crowd of those that have proved nothing displaces itself first."""
-        if len(self._open) + len(self._unproved) + self._streams >= CONNECTIONS_MAX:
+        if len(self._open) + len(self._unproved) + self.streams >= CONNECTIONS_MAX:
             displaced = self._unproved or self._open  # STREAMS_MAX is smaller: there is one
             oldest = next(iter(displaced))
             del displaced[oldest]
@@ -213,6 +205,22 @@ class HttpServer:
         scope = trio.CancelScope()
         self._unproved[scope] = None
         return scope
+
+    def proved(self, scope: trio.CancelScope) -> None:
+        """It is known who asks on a connection."""
+        if scope in self._unproved:  # else it was displaced meanwhile, and ends
+            del self._unproved[scope]
+            self._open[scope] = None
+
+    def begin_stream(self, scope: trio.CancelScope) -> bool:
+        """Count a connection as a stream from now on; False: there are too many already."""
+        if self.streams >= STREAMS_MAX:
+            return False
+        self._open.pop(scope, None)
+        self._unproved.pop(scope, None)
+        self.streams += 1
+        scope.deadline = inf
+        return True
 
     async def handle(
         self,
@@ -227,9 +235,11 @@ class HttpServer:
             with scope:
                 scope.deadline = trio.current_time() + REQUEST_TIMEOUT_S
                 top: trio.abc.Stream = stream
-                if self._tls is not None:
-                    top = await secured(stream, self._tls())
+                if self.tls is not None:
+                    top = await secured(stream, self.tls())
                 await _Exchange(self, stream, top, scope, host, here).run()
+                if top is not stream:
+                    await top.aclose()  # says that nothing more comes, and waits for no word
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # the client is gone
         except Exception as error:  # noqa: BLE001  logged with its traceback, costs one connection
@@ -255,7 +265,7 @@ class _Exchange:
         self._server, self._socket_stream, self._stream = server, socket_stream, stream
         self._scope, self._host, self._here = scope, host, here
         self._connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
-        self._caller: Caller = Anybody(proved=False)
+        self._caller: Caller = Caller(proved=False)
 
     async def run(self) -> None:
         connection = self._connection
@@ -270,7 +280,7 @@ class _Exchange:
             if connection.our_state is h11.ERROR:
                 return
         if isinstance(answer, Stream):
-            if self._server._streams < STREAMS_MAX:
+            if self._server.begin_stream(self._scope):
                 await self._send_stream(answer)
                 return
             answer = json_answer({"error": f"{STREAMS_MAX} streams are open already"}, 503)
@@ -282,28 +292,28 @@ class _Exchange:
         server, stream = self._server, self._stream
         request = await _read_head(stream, self._connection)
         asking = self._asking(request)
-        server._guard.check(asking.method, asking.headers)
-        self._caller = caller = await server._access.admit(asking)
-        if caller.proved and server._unproved.pop(self._scope, self) is None:
-            server._open[self._scope] = None
+        server.guard.check(asking.method, asking.headers)
+        self._caller = caller = await server.access.admit(asking)
+        if caller.proved:
+            server.proved(self._scope)
         limit = caller.body_bytes_max
-        body = await _read_body(stream, self._connection, server._memory, limit)
+        body = await _read_body(stream, self._connection, server.memory, limit)
         if request.method != b"GET" and _has_hung_up(self._socket_stream):
             return None
         query = request.target.decode("ascii", "replace").partition("?")[2]
-        return server._access.told(asking, caller, await self._routed(asking, query, body))
+        return server.access.told(asking, caller, await self._routed(asking, query, body))
 
     def _asking(self, request: h11.Request) -> Asking:
         headers = {name.decode(): value.decode("latin-1") for name, value in request.headers}
         path = request.target.decode("ascii", "replace").partition("?")[0]
-        https = self._server._tls is not None or self._server._guard.is_https_proxy(headers)
+        https = self._server.tls is not None or self._server.guard.is_https_proxy(headers)
         method = request.method.decode("ascii")
         return Asking(method, path, headers, self._host, self._here, https)
 
     async def _routed(self, asking: Asking, query: str, body: bytes) -> Answer | Stream:
         method, path = asking.method, asking.path
-        routes = self._server._routes
-        route = self._server._access.own_route(asking, self._caller) or routes.get((method, path))
+        routes = self._server.routes
+        route = self._server.access.own_route(asking, self._caller) or routes.get((method, path))
         if route is None:
             known = ", ".join(f"{verb} {where}" for verb, where in sorted(routes))
             return json_answer({"error": f"no {method} {path}; there is {known}"}, 404)
@@ -332,11 +342,6 @@ class _Exchange:
             await _linger(self._socket_stream)
 
     async def _send_stream(self, answer: Stream) -> None:
-        server = self._server
-        server._open.pop(self._scope, None)
-        server._unproved.pop(self._scope, None)
-        server._streams += 1
-        self._scope.deadline = inf
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch, nursery.cancel_scope)
@@ -345,7 +350,7 @@ class _Exchange:
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # the reader is gone, or too slow
         finally:
-            server._streams -= 1
+            self._server.streams -= 1
 
     async def _watch(self, scope: trio.CancelScope) -> None:
         """End the stream when its reader may no longer have it."""

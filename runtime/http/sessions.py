@@ -28,7 +28,7 @@ _S: Final = 1_000_000_000
 
 class Kind(Enum):
     BROWSER = "browser"
-    TOKEN = "token"
+    TOKEN = "token"  # noqa: S105 (a kind)
     BASIC = "password"
     LOCAL = "local"
     """The file that a node writes for this machine's administrator."""
