@@ -68,10 +68,12 @@ def test_names_of_users_only_ever_become_text() -> None:
 
 
 def test_what_the_page_looks_for_is_there() -> None:
-    page = (FOLDER / "index.html").read_text(encoding="utf-8")
-    ids = re.findall(r"\bid=\"([\w-]+)\"", page)
-    assert len(ids) == len(set(ids))
     made = {"move-to"}
+    ids: list[str] = []
+    for page in sorted(FOLDER.glob("*.html")):
+        own = re.findall(r"\bid=\"([\w-]+)\"", page.read_text(encoding="utf-8"))
+        assert len(own) == len(set(own)), page.name
+        ids += own
     for path in SCRIPTS:
         for wanted in re.findall(r"byId\(\"([\w-]+)\"\)", path.read_text(encoding="utf-8")):
             assert wanted in {*ids, *made}, f"{path.name}: #{wanted}"
