@@ -226,7 +226,9 @@ async def test_wrong_passwords_and_unknown_users_look_the_same() -> None:
     assert trio.current_time() - begun >= 2 * http_access.FAILED_S
 
 
-@pytest.mark.parametrize("value", ["Basic", "Basic !", "Basic 4oKsOg", "Basic AAAA", "Digest x", ""])
+@pytest.mark.parametrize(
+    "value", ["Basic", "Basic !", "Basic 4oKsOg", "Basic AAAA", "Digest x", ""]
+)
 async def test_credentials_that_are_none_are_refused(value: str) -> None:
     port = Port()
     assert (await port.ask("GET", "/status", Authorization=value)).status in (400, 401)
@@ -452,7 +454,7 @@ def rule(user: str, operation: Operation, permission: Permission = Permission.AL
 
 
 def rules_port(*rules: Rule) -> tuple[Port, list[Any]]:
-    registry, entries = Registry(), []
+    registry, entries = Registry(), list[Any]()
     registry.security = Security(credentials=USERS, rules=tuple(sorted(rules)))
     audit = AuditLog(entries.append, lambda: Now(_S, _S))
     authorizer = Authorizer(registry, frozenset({f"User:{CHIEF}"}), audit)
