@@ -145,7 +145,7 @@ def test_nobody_learns_anything_without_a_name(node: Node) -> None:
     for path in ("/metrics", "/status", "/console/events", "/secret"):
         assert node.ask("GET", path)[0] == 401
     assert node.ask("GET", "/status", Authorization=basic("chief", "wrong"))[0] == 401
-    with pytest.raises(OSError, match="without response|reset"):
+    with pytest.raises(OSError, match=r"without response|reset"):
         urllib.request.urlopen(f"http://{node.http}/status", timeout=10)
     stranger = ssl.create_default_context()
     with pytest.raises(urllib.error.URLError, match="certificate verify failed"):
