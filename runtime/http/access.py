@@ -12,7 +12,6 @@ same words.
 """
 
 import base64
-import binascii
 import hmac
 from collections.abc import Callable
 from typing import Any, Final
@@ -327,7 +326,7 @@ def _basic(value: str) -> tuple[str, str]:
     """
     try:
         text = base64.b64decode(value.strip(), validate=True).decode()
-    except (binascii.Error, UnicodeError):
+    except ValueError:  # not ASCII, no base64, or not UTF-8
         raise BadRequest("Authorization: Basic is not base64 of UTF-8") from None
     user, _, password = text.partition(":")
     return user, password
