@@ -416,14 +416,9 @@ async def _linger(stream: trio.abc.Stream) -> None:
             taken += len(piece)
 
 
-async def _next_event(stream: trio.abc.Stream, connection: h11.Connection) -> Any:  # noqa: ANN401
+async def _read_head(stream: trio.abc.Stream, connection: h11.Connection) -> h11.Request:
     while (event := connection.next_event()) is h11.NEED_DATA:
         connection.receive_data(bytes(await stream.receive_some(PIECE_BYTES)))
-    return event
-
-
-async def _read_head(stream: trio.abc.Stream, connection: h11.Connection) -> h11.Request:
-    event = await _next_event(stream, connection)
     if not isinstance(event, h11.Request):
         raise trio.BrokenResourceError("the connection ended before the request did")
     return event
@@ -432,10 +427,17 @@ async def _read_head(stream: trio.abc.Stream, connection: h11.Connection) -> h11
 async def _read_body(
     stream: trio.abc.Stream, connection: h11.Connection, memory: Memory, limit: int
 ) -> bytes:
-    body = bytearray()
+    body, came = bytearray(), 0
     try:
         while True:
-            event = await _next_event(stream, connection)
+            event = connection.next_event()
+            if event is h11.NEED_DATA:
+                piece = bytes(await stream.receive_some(PIECE_BYTES))
+                connection.receive_data(piece)
+                came += len(piece)
+                if came > 2 * limit + PIECE_BYTES:
+                    raise BadRequest("a body in chunks that have more around them than in them")
+                continue
             if isinstance(event, h11.EndOfMessage):
                 return bytes(body)
             if not isinstance(event, h11.Data):

@@ -93,7 +93,7 @@ def test_every_setting_is_described_with_its_meaning(tmp_path: Path) -> None:
         ("leese.duration_ms=1", "unknown section [leese]; did you mean lease?"),
         (
             "xyz.a=1",
-            "unknown section [xyz]; known are balancer, broker, catchup, groups, lease, limits, ",
+            "unknown section [xyz]; known are balancer, broker, catchup, groups, http, lease, ",
         ),
         ("groups.q=1", "unknown key groups.q; known are groups.count"),
         ("lease.duration_ms", "expected --set section.key=value"),
