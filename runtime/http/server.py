@@ -39,7 +39,8 @@ SEND_TIMEOUT_S: Final = 5.0
 QUERY_FIELDS_MAX: Final = 16
 HEAD_BYTES_MAX: Final = 16 * 1024
 PIECE_BYTES: Final = 16 * 1024
-"""What is received at once."""
+SMALL_PIECE_BYTES: Final = 4 * 1024
+"""What is received at once, of a body and of what has to be small."""
 LOOK_EVERY_S: Final = 0.5
 """How often it is asked whether a stream's reader may still have it."""
 LINGER_S: Final = 1.0
@@ -418,7 +419,7 @@ async def _linger(stream: trio.abc.Stream) -> None:
 
 async def _read_head(stream: trio.abc.Stream, connection: h11.Connection) -> h11.Request:
     while (event := connection.next_event()) is h11.NEED_DATA:
-        connection.receive_data(bytes(await stream.receive_some(PIECE_BYTES)))
+        connection.receive_data(bytes(await stream.receive_some(SMALL_PIECE_BYTES)))
     if not isinstance(event, h11.Request):
         raise trio.BrokenResourceError("the connection ended before the request did")
     return event
@@ -428,11 +429,12 @@ async def _read_body(
     stream: trio.abc.Stream, connection: h11.Connection, memory: Memory, limit: int
 ) -> bytes:
     body, came = bytearray(), 0
+    at_once = PIECE_BYTES if limit > PIECE_BYTES else SMALL_PIECE_BYTES
     try:
         while True:
             event = connection.next_event()
             if event is h11.NEED_DATA:
-                piece = bytes(await stream.receive_some(PIECE_BYTES))
+                piece = bytes(await stream.receive_some(at_once))
                 connection.receive_data(piece)
                 came += len(piece)
                 if came > 2 * limit + PIECE_BYTES:
@@ -442,9 +444,9 @@ async def _read_body(
                 return bytes(body)
             if not isinstance(event, h11.Data):
                 raise trio.BrokenResourceError("the connection ended before the request did")
+            if len(body) + len(event.data) > limit:
+                raise BadRequest(f"a body over {limit} bytes")
             body += event.data
             memory.http += len(event.data)
-            if len(body) > limit:
-                raise BadRequest(f"a body over {limit} bytes")
     finally:
         memory.http -= len(body)

@@ -122,7 +122,8 @@ class Sessions:
     ) -> Session:
         expires = None if lasts_s is None else self._now() + lasts_s * _S
         session = Session(kind, principal, proof, expires, csrf)
-        self._known = {name: one for name, one in self._known.items() if self.is_alive(one)}
+        if len(self._known) >= SESSIONS_MAX:
+            self._known = {key: one for key, one in self._known.items() if self.is_alive(one)}
         own = [key for key, one in self._known.items() if one.principal == principal]
         if kind is not Kind.LOCAL and len(own) >= OF_USER_MAX:
             del self._known[own[0]]

@@ -357,7 +357,7 @@ async def test_sessions_have_a_limit_and_the_oldest_of_a_user_ends() -> None:
     assert kept.of_token(first) is None
     assert kept.of_token(last) is not None
     local, _ = kept.begin(Kind.LOCAL, LOCAL, None)
-    for number in range(2 * sessions.SESSIONS_MAX):
+    for number in range(sessions.SESSIONS_MAX):
         kept.begin(Kind.TOKEN, Principal("User", f"u{number}"), None)
     assert len(kept) == sessions.SESSIONS_MAX
     assert kept.of_token(local) is not None
