@@ -117,9 +117,11 @@ class _Connection(http.client.HTTPSConnection):
         super().connect()
         if self._certificate is None:
             return
-        shown = self.sock.getpeercert(True)
-        pem = self._certificate.read_text()
-        end = "-----END CERTIFICATE-----"
-        expected = ssl.PEM_cert_to_DER_cert(pem[pem.index("-----BEGIN") : pem.index(end)] + end)
-        if shown != expected:
+        pem, end = self._certificate.read_text(), "-----END CERTIFICATE-----"
+        first = pem[pem.find("-----BEGIN CERTIFICATE") :].partition(end)[0] + end
+        try:
+            expected = ssl.PEM_cert_to_DER_cert(first)
+        except ValueError:
+            raise OSError(0, f"{self._certificate} is no certificate") from None
+        if self.sock.getpeercert(True) != expected:
             raise OSError(0, f"it shows another certificate than that of {self._certificate}")

@@ -203,6 +203,9 @@ class UserAccess:
         if isinstance(step, Proved):
             self._attempts.give_back(asking.host, self._now())
             self.succeeded += 1
+            role = max(Role.READ, needed(asking.method, asking.path))
+            decision = Decision(True, None, "the password was right")
+            self._note(step.principal, asking.host, role, _api(asking), decision)
             return step
         self.failed += 1
         exists = any(self._users.find(user, one) for one in MECHANISM_NAMES.values())
