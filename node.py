@@ -61,8 +61,6 @@ from runtime.disk.recovery import (
 )
 from runtime.disk.scrubber import Scrubber
 from runtime.engine.engine import Engine
-from runtime.http.guard import Guard
-from runtime.http.server import HttpServer
 from runtime.machine import LinuxMachine, Machine
 from runtime.membership.handshake import Hello
 from runtime.membership.local_records import LocalRecords, UnsafeOrder, ask_peers
@@ -77,6 +75,7 @@ from runtime.metrics.upkeep import UpkeepMetrics
 from runtime.network.connect import TrioDialer
 from runtime.network.dataplane import READ, DataPlane
 from runtime.network.listener import Listening
+from runtime.operators import http_server, open_to_this_machine
 from runtime.peers.peers import Peers
 from runtime.shell import Shell
 from runtime.system.background_stream import BackgroundStream, in_background
@@ -416,8 +415,8 @@ class Node:
         )
         admins = (self.admin, self.balancer_admin, self.node_admin, self.disk_use, self.console)
         routes = {key: route for admin in admins for key, route in admin.routes().items()}
-        guard = Guard(self.config.listen.http_origin)
-        self.http = HttpServer(routes, self.journal.bug, guard, self.memory)
+        parts = self.broker, self.entrances.contexts, engine.now, self.journal, self.memory
+        self.http = http_server(self.config, routes, *parts)
 
     def _first_members(self, group: GroupId) -> tuple[NodeId, ...]:
         return first_members(group, self.config.founders, self.config.groups.replicas)
@@ -574,6 +573,7 @@ async def _start(
     if parent_pid is not None:
         nursery.start_soon(watch_parent, parent_pid, stop)
     nursery.start_soon(node.console.run)
+    open_to_this_machine(config, node.http, node.journal)
     shell.on_removed = stop.set
     if shell.removed:
         stop.set()

@@ -10,7 +10,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from cli.clusters import contexts, reach
+from cli.clusters import contexts, credentials, reach
 from cli.clusters import target as chosen
 from cli.clusters.contexts import Context, ContextError, Contexts
 from cli.clusters.kafka_commands import print_json, table
@@ -34,6 +34,8 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     add.add_argument("name", metavar="NAME")
     text = "the nodes' HTTP addresses, as this machine reaches them"
     add.add_argument("--http", metavar="HOST:PORT,...", help=text)
+    text = "a file with sasl.username, sasl.password, ssl.ca.location; its path is kept"
+    add.add_argument("--command-config", type=Path, metavar="FILE", help=text)
     text = "the nodes' Kafka addresses"
     add.add_argument("--bootstrap", metavar="HOST:PORT,...", help=text)
     text = "instead of addresses: the directory of a cluster on this machine"
@@ -80,6 +82,7 @@ def _made(options: Any) -> Context:  # noqa: ANN401 (argparse's)
         name=options.name,
         bootstrap=contexts.checked_bootstrap(options.bootstrap) if options.bootstrap else "",
         http=contexts.http_addresses(options.http) if options.http else (),
+        command_config=options.command_config and options.command_config.absolute(),
     )
 
 
@@ -91,6 +94,7 @@ def _asked(context: Context) -> Context:
     """
     if context.data is not None:
         return attrs.evolve(context, cluster_id=spec_of(context.data).cluster_id)
+    credentials.use(context.http, None, context.command_config)
     told: dict[str, str] = {}
     for address in context.http:
         with suppress(health.HealthError):

@@ -56,7 +56,7 @@ from cli.diagnosis import health as health_cli
 from cli.diagnosis import view as status_cli
 from cli.machine import commands as machine_cli
 from cli.security import acl, cert, user
-from cluster import control, health, prometheus, rolling, state
+from cluster import access, control, health, prometheus, rolling, state
 from cluster.launcher import Launcher, StartError, launch
 from cluster.machine.supervisor import MachineError
 from cluster.spec import ClusterSpec, SpecError, plan
@@ -378,7 +378,7 @@ async def _obey_signals(received: Any, serving: trio.CancelScope, launcher: Laun
 
 
 def _welcome(spec: ClusterSpec, watched: Sequence[str]) -> str:
-    metrics = [f"  http://{node.http}/metrics" for node in spec.nodes]
+    metrics = [f"  {access.url(node.http)}/metrics" for node in spec.nodes]
     return "\n".join(
         [
             f"ready: {len(spec.nodes)} nodes, {spec.groups} Paxos groups",
@@ -386,7 +386,7 @@ def _welcome(spec: ClusterSpec, watched: Sequence[str]) -> str:
             "bootstrap servers, for any Kafka client:",
             f"  {spec.bootstrap}",
             "console, for a browser (each node has one):",
-            f"  http://{spec.nodes[0].http}/console/",
+            f"  {access.url(spec.nodes[0].http)}/console/",
             "metrics:",
             *metrics,
             *watched,

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import trio
 
+from cluster import access
 from cluster.spec import ClusterSpec
 from cluster.state import State
 from runtime.config.config import Address
@@ -41,15 +42,16 @@ def request(
     Raises:
         HealthError: if there is no answer.
     """
-    connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
+    way = access.way_to(address)
+    connection = way.connection(address, timeout_s)
     try:
         data = None if body is None else json.dumps(body).encode()
         headers = {} if data is None else {"Content-Type": "application/json"}
-        connection.request(method, path, body=data, headers=headers)
+        connection.request(method, path, body=data, headers={**headers, **way.headers})
         answer = connection.getresponse()
         return answer.status, answer.read(ANSWER_BYTES_MAX)
     except (OSError, http.client.HTTPException) as error:
-        raise HealthError(f"http://{address} does not answer: {in_words(error)}") from error
+        raise HealthError(f"{access.url(address)} does not answer: {in_words(error)}") from error
     finally:
         connection.close()
 
@@ -81,11 +83,13 @@ def call(
     status, data = request(address, method, path, body, timeout_s=timeout_s)
     if status != 200:
         text = data[:500].decode(errors="replace").strip()
-        raise HealthError(f"http://{address}{path}: {status} {text}")
+        raise HealthError(f"{access.url(address)}{path}: {status} {text}")
     try:
         return json.loads(data)
     except ValueError as error:
-        raise HealthError(f"http://{address}{path}: the answer is not JSON: {error}") from error
+        raise HealthError(
+            f"{access.url(address)}{path}: the answer is not JSON: {error}"
+        ) from error
 
 
 def not_ready(address: Address, *, timeout_s: float = TIMEOUT_S) -> str:

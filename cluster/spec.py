@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import attrs
 
+from cluster import access
 from runtime.config.config import Address, Config, load
 from runtime.config.fields import show
 from runtime.config.listeners import allowed_for
@@ -186,8 +187,15 @@ def save(spec: ClusterSpec, overrides: Sequence[str], env: Mapping[str, str]) ->
         path.write_text(spec.config_text(node), encoding="utf-8")
         configs[node.id] = load(path, env, overrides)
     (spec.data_dir / "cluster.json").write_text(_to_json(spec), encoding="utf-8")
+    _reachable(spec)
     _save_targets(spec)
     return configs
+
+
+def _reachable(spec: ClusterSpec) -> None:
+    """From now on its nodes' HTTP ports are asked as this machine's administrator."""
+    for node in spec.nodes:
+        access.local_node(node.http, spec.data_dir / f"node-{node.id}")
 
 
 def _save_targets(spec: ClusterSpec) -> None:
@@ -241,7 +249,7 @@ def read(data_dir: Path) -> ClusterSpec:
             )
             for node in value["nodes"]
         )
-        return ClusterSpec(
+        spec = ClusterSpec(
             data_dir=data_dir,
             cluster_id=str(value["cluster_id"]),
             groups=int(value["groups"]),
@@ -249,6 +257,8 @@ def read(data_dir: Path) -> ClusterSpec:
             founders=tuple(map(int, value.get("founders", [node.id for node in nodes]))),
             removed=tuple(map(int, value.get("removed", ()))),
         )
+        _reachable(spec)
+        return spec
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SpecError(
             f"{path} cannot be read as a cluster ({error}); choose another --data directory"

@@ -31,9 +31,18 @@ def authentication(
         plain_without_tls=section.plain_without_tls,
         reauth_ns=section.reauth_s * _S,
     )
-    path = section.bootstrap_users_file
-    users = Users(lambda: registry.security, {} if path is None else first_users(path))
-    return Authentication(offered, users, lambda: (new_id() + new_id()).hex().encode())
+    found = users(config, registry)
+    return Authentication(offered, found, lambda: (new_id() + new_id()).hex().encode())
+
+
+def users(config: Config, registry: Registry) -> Users:
+    """Who may log in with a password.
+
+    Raises:
+        ConfigError: the file of first users cannot be used.
+    """
+    path = config.security.bootstrap_users_file
+    return Users(lambda: registry.security, {} if path is None else first_users(path))
 
 
 def first_users(path: Path) -> Credentials:

@@ -25,7 +25,7 @@ def authorizer(
     if section.authorizer != ACL:
         return None
     path = section.audit_path
-    write = _in_journal(journal)
+    write = in_journal(journal)
     if path is not None:
         try:
             write = audit_writer(path, config.node.id)
@@ -36,7 +36,9 @@ def authorizer(
     return Authorizer(registry, section.super_user_names, audit)
 
 
-def _in_journal(journal: Journal) -> Callable[[Mapping[str, object]], None]:
+def in_journal(journal: Journal) -> Callable[[Mapping[str, object]], None]:
+    """Writes entries of an audit log into the node's own log."""
+
     def write(entry: Mapping[str, object]) -> None:
         fields = {key: value for key, value in entry.items() if key not in ("event", "time_ms")}
         journal.warning(f"access {entry['event']}", **fields)

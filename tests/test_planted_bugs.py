@@ -62,6 +62,7 @@ from storage.log.recovery import Recovery
 from storage.log.synced_mark import SyncedMark
 from storage.log.walk import _whose
 from tests.planted_in_groups import CONSUMERS_AND_REPLICAS
+from tests.planted_in_http import HTTP
 from tests.planted_in_security import ACCESS
 from wire.records import lz4_frame
 from wire.records import validation as record_check
@@ -299,7 +300,7 @@ BUGS: Final = {
         "::test_a_static_member_that_comes_back_commits_from_its_first_epoch_on",
         (AssignedMember._since, "else max(0, at)", "else group_epoch"),
     ),
-    **{name: Row(*row) for name, row in {**CONSUMERS_AND_REPLICAS, **ACCESS}.items()},
+    **{name: Row(*row) for name, row in {**CONSUMERS_AND_REPLICAS, **ACCESS, **HTTP}.items()},
     "an eviction that a doubt forgets begins a session": Row(
         "tests/coordinator/test_waits.py"
         "::test_an_eviction_that_a_mastership_in_doubt_forgets_is_made_up_for_after_a_grace",

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import attrs
 
+from cluster.access import HttpsAddress
 from runtime.config.fields import Address, parse_address
 from wire.addresses import parse_addresses
 
@@ -36,6 +37,8 @@ class Context:
     http: tuple[Address, ...] = ()
     data: Path | None = None
     cluster_id: str = ""
+    command_config: Path | None = None
+    """The file that says who the user is there; the context itself holds no secrets."""
 
     @property
     def told(self) -> str:
@@ -53,6 +56,7 @@ class Context:
             "http": [str(one) for one in self.http],
             "data": None if self.data is None else str(self.data),
             "cluster_id": self.cluster_id,
+            "command_config": None if self.command_config is None else str(self.command_config),
         }
 
 
@@ -75,8 +79,19 @@ class Contexts:
         return found
 
 
+def http_address(text: str) -> Address:
+    """`host:port`, or `https://host:port`.
+
+    Raises:
+        ValueError: it is not an address.
+    """
+    if text.startswith("https://"):
+        return HttpsAddress(*parse_address(text.removeprefix("https://").rstrip("/")))
+    return parse_address(text.removeprefix("http://").rstrip("/"))
+
+
 def http_addresses(text: str) -> tuple[Address, ...]:
-    """`host:port,host:port`.
+    """`host:port,https://host:port`.
 
     Raises:
         ContextError: if one is not an address.
@@ -84,7 +99,7 @@ def http_addresses(text: str) -> tuple[Address, ...]:
     found = []
     for word in text.split(","):
         try:
-            found.append(parse_address(word.strip()))
+            found.append(http_address(word.strip()))
         except ValueError as error:
             raise ContextError(f"--http {word.strip()}: {error}") from None
     return tuple(dict.fromkeys(found))
@@ -137,13 +152,14 @@ def read(env: Mapping[str, str] = os.environ) -> Contexts:
 
 
 def _context(name: str, value: Mapping[str, Any]) -> Context:
-    data = value.get("data")
+    data, config = value.get("data"), value.get("command_config")
     return Context(
         name=name,
         bootstrap=str(value.get("bootstrap") or ""),
-        http=tuple(parse_address(one) for one in value.get("http") or ()),
+        http=tuple(http_address(one) for one in value.get("http") or ()),
         data=None if data is None else Path(data),
         cluster_id=str(value.get("cluster_id") or ""),
+        command_config=None if config is None else Path(config),
     )
 
 

@@ -7,10 +7,11 @@ from typing import Any, Final
 
 import attrs
 
+from cli.clusters import credentials
 from cli.clusters import target as chosen
 from cli.clusters.contexts import ContextError
 from cli.clusters.target import Target
-from cluster import control, health, state
+from cluster import access, control, health, state
 from cluster.spec import HOST, ClusterSpec, NodeSpec
 from runtime.config.fields import Address, parse_address
 
@@ -72,7 +73,7 @@ class Cluster:
             if status == 200 and isinstance(answer, dict):
                 return answer
             if status == 200:
-                failures[f"http://{address}{path}: {NOT_OURS}"] = None
+                failures[f"{access.url(address)}{path}: {NOT_OURS}"] = None
                 continue
             why = str(answer.get("error", answer)) if isinstance(answer, dict) else str(answer)
             if status != NOT_NOW:
@@ -91,7 +92,7 @@ class Cluster:
             return
         answer = status_of(address, timeout_s)
         if self.spec is not None and answer["cluster_id"] != self.spec.cluster_id:
-            raise health.HealthError(f"http://{address}: another cluster answers there")
+            raise health.HealthError(f"{access.url(address)}: another cluster answers there")
         if self.target is not None:
             chosen.check_identity(self.target, answer["cluster_id"])
         self._checked.add(address)
@@ -109,7 +110,7 @@ def status_of(address: Address, timeout_s: float) -> dict[str, Any]:
         or any(not isinstance(answer.get(name), kind) for name, kind in TOLD.items())
         or any(not isinstance(row, dict) or "id" not in row for row in answer["nodes"])
     ):
-        raise health.HealthError(f"http://{address}: {NOT_OURS}")
+        raise health.HealthError(f"{access.url(address)}: {NOT_OURS}")
     return answer
 
 
@@ -136,6 +137,7 @@ def of(options: Any) -> Cluster:  # noqa: ANN401 (argparse's)
                 f"--http HOST:PORT, or evenkeel context add "
                 f"{target.context or 'NAME'} --replace --http HOST:PORT,HOST:PORT"
             )
+        credentials.use(target.http, options, target.command_config)
         return Cluster([*target.http], timeout_s=timeout_s, target=target)
     spec, running = chosen.running(options)
     up = [node for node in spec.nodes if running.nodes[node.id].state == "running"]

@@ -46,6 +46,8 @@ class Target:
     cluster_id: str = ""
     context: str = ""
     why: str = ""
+    command_config: Path | None = None
+    """The context's."""
 
 
 def add_options(
@@ -64,8 +66,10 @@ def add_options(
     text = DATA_CHANGES if changes else DATA_LOOKS
     where.add_argument("--data", type=Path, metavar="DIR", help=text, **rest)
     if http:
-        text = "ask these nodes of any cluster"
+        text = "ask these nodes of any cluster (or https://HOST:PORT)"
         where.add_argument("--http", metavar="HOST:PORT", help=text, **rest)
+        text = "a file with sasl.username, sasl.password, ssl.ca.location"
+        parser.add_argument("--command-config", type=Path, metavar="FILE", help=text, **rest)
     if bootstrap:
         text = "any Kafka cluster, by its nodes"
         where.add_argument("--bootstrap", metavar="HOST:PORT", help=text, **rest)
@@ -172,6 +176,7 @@ def _of_context(context: Context, changes: bool, why: str) -> Target:
         cluster_id=context.cluster_id,
         context=context.name,
         why=why,
+        command_config=context.command_config,
     )
 
 

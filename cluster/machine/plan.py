@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import attrs
 
+from cluster import access
 from runtime.config.config import CONFIG_FILE_BYTES_MAX, SECTIONS, Config, ConfigError, load
 from runtime.config.contradictions import mistaken_machine
 from runtime.config.fields import NAME_LENGTH_MAX, Address, parse_address, show
@@ -218,6 +219,8 @@ def read(path: Path, env: Mapping[str, str] = os.environ) -> MachinePlan:
     reader.check_env(env)
     if plan is None or reader.problems:
         raise ConfigError(reader.problems)
+    for node in plan.nodes:
+        access.local_node(node.http, node.data_dir)
     return plan
 
 

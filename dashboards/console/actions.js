@@ -1,29 +1,21 @@
 // What the buttons do: the same requests as the command line's, each behind a question.
 
 import { byId, el, setText, plural, count } from "./dom.js";
+import { post as send, session, toLogin } from "./session.js";
 
 const dialog = byId("dialog");
 const ok = byId("dialog-ok");
 let confirmed = null;
 let closed = null;
 
-/** Asks the node; the answer, or an Error with what it says. */
+/** Asks the node, as whoever is logged in; the answer, or an Error with what it says. */
 async function post(path, body) {
-  let answer;
   try {
-    answer = await fetch(`../${path}`, {
-      method: "POST",
-      headers: { "Content-Type": "application/json", "X-Evenkeel-Console": "1" },
-      body: JSON.stringify(body),
-      credentials: "same-origin",
-      cache: "no-store",
-    });
-  } catch {
-    throw new Error("the node does not answer: is it still running?");
+    return await send(path, body, (await session()).csrf);
+  } catch (error) {
+    if (error.status === 401) toLogin();
+    throw error;
   }
-  const value = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(value.error ?? `the node answered ${answer.status}`);
-  return value;
 }
 
 export function tell(text) {

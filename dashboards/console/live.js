@@ -7,14 +7,16 @@ const SAMPLES_MAX = 300;
 const AGAIN_MS = 3000;
 
 export class Live {
-  /** `shown(changed)` is told after every picture; changed: section -> Set of keys, or null: all. */
-  constructor(shown, linked) {
+  /** `shown(changed)` is told after every picture; changed: section -> Set of keys, or null: all.
+   * `refused()`: the node answers with something else, perhaps because a login has ended. */
+  constructor(shown, linked, refused) {
     this.sections = {};
     this.samples = new Map();
     this.heardAt = 0;
     this.number = -1;
     this.shown = shown;
     this.linked = linked;
+    this.refused = refused;
     this.source = null;
     this.again = 0;
     document.addEventListener("visibilitychange", () => this.look());
@@ -39,6 +41,7 @@ export class Live {
       this.linked("connection lost, trying again", false);
       if (source.readyState === EventSource.CLOSED && this.source === source) {
         this.stop();
+        this.refused();
         this.again = setTimeout(() => this.look(), AGAIN_MS);
       }
     };

@@ -7,11 +7,12 @@ import { Nodes, total } from "./nodes.js";
 import { Balancer } from "./balancer.js";
 import { consumers, topics } from "./tables.js";
 import { dryRun, pauseBalancer } from "./actions.js";
+import { post, session, toLogin } from "./session.js";
 
 const TICK_MS = 250;
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
-const live = new Live(shown, linked);
+const live = new Live(shown, linked, who);
 const map = new GroupMap(live);
 const nodes = new Nodes(live, (node) => map.colour(node));
 const balancer = new Balancer(live);
@@ -108,3 +109,18 @@ setInterval(() => {
 }, TICK_MS);
 
 live.look();
+
+/** Shows who is logged in; the login comes instead if nobody is. */
+async function who() {
+  const told = await session(true).catch(() => null);
+  if (told === null || !told.login) return;
+  setText(byId("user-name"), `${told.user.replace(/^User:/, "")} (${told.role})`);
+  byId("user").hidden = false;
+}
+
+byId("log-out").addEventListener("click", async () => {
+  const told = await session().catch(() => null);
+  if (told !== null) await post("logout", {}, told.csrf).catch(() => null);
+  toLogin();
+});
+who();

@@ -11,6 +11,7 @@ from broker.security.listeners import DEFAULT, ClientListener
 from broker.security.principal_mapping import PrincipalMapping, distinguished_name
 from runtime.config.config import Config
 from runtime.config.fields import Address, ConfigError
+from runtime.config.http import open_http
 from runtime.config.listeners import ListenerSettings, open_ports
 from runtime.network.channel import Channel
 from runtime.network.dataplane import Plane
@@ -106,7 +107,8 @@ class Entrances:
                 )
             self.doors.append((one, Door(one.of_connections, tls)))
         open_to_clients = (one.name for one in listeners if one.insecure)
-        self.insecure = (*open_to_clients, *open_ports(config.listen))
+        open_to_others = *open_ports(config.listen), *open_http(config.listen, config.http)
+        self.insecure = (*open_to_clients, *open_to_others)
         """The listeners that other machines reach, and that prove nobody."""
         if self.insecure:
             journal.warning(
@@ -143,7 +145,8 @@ class Entrances:
 
 
 def _contexts(config: Config, journal: Journal) -> TlsContexts | None:
-    modes = sorted({one.client_certificates for one in config.for_clients if one.security.tls})
+    wanted = {one.client_certificates for one in config.for_clients if one.security.tls}
+    modes = sorted(wanted | ({"none"} if config.http.tls else set()))
     tls = config.tls
     if not modes or tls.certificate is None or tls.key is None:
         return None

@@ -24,6 +24,7 @@ from paxos.ids import NodeId
 from paxos.timing import Strategy
 from runtime.config.contradictions import contradictions
 from runtime.config.fields import Address, ConfigError, doc_of, parse_address, show
+from runtime.config.http import HttpSection, problems_of_http
 from runtime.config.listeners import (
     ListenerSettings,
     TlsSection,
@@ -62,12 +63,13 @@ __all__ = [
 SECTIONS: Final[Mapping[str, type[Any]]] = {
     **PLAIN_SECTIONS,
     "tls": TlsSection,
+    "http": HttpSection,
 }
 LISTENERS: Final = "listeners"
 ENV_PREFIX: Final = "EVENKEEL_"
 CONFIG_FILE_BYTES_MAX: Final = 64 * 1024
-NOT_SETTINGS: Final = ("EVENKEEL_CONTEXT",)
-"""Variables of the command line (cli.clusters.contexts), which its nodes inherit."""
+NOT_SETTINGS: Final = ("EVENKEEL_CONTEXT", "EVENKEEL_COMMAND_CONFIG")
+"""Variables of the command line (cli.clusters), which its nodes inherit."""
 VALUE_CHARS_MAX: Final = 255
 """The registry's limit for host names, and enough for a path."""
 CONFIG_LINE_CHARS_MAX: Final = 4096
@@ -110,6 +112,7 @@ class Config:
     log: LogSection = attrs.Factory(LogSection)
     tls: TlsSection = attrs.Factory(TlsSection)
     security: SecuritySection = attrs.Factory(SecuritySection)
+    http: HttpSection = attrs.Factory(HttpSection)
     listeners: tuple[ListenerSettings, ...] = attrs.field(default=())
     """The [[listeners]]; where there are none, `listen.kafka` is the only one."""
 
@@ -124,6 +127,7 @@ class Config:
             )
         against = [
             *problems(self.listen, self.listeners, self.tls, self.security),
+            *problems_of_http(self.listen, self.http, self.tls, self.security),
             *contradictions(self.node.id, self.listen, self.peers, self.for_clients),
         ]
         if against:

@@ -184,20 +184,17 @@ def problems(
         where = f"[[listeners]] {one.name}" if listeners else f"listen.kafka = {show(one.bind)}"
         yield from _of_one(where, one, tls, security)
     for name in () if security.insecure_listeners else open_ports(listen):
-        what = "may pretend to be a node" if name == "listen.peer" else "may administer the cluster"
         yield (
             f"{name} = {show(getattr(listen, name.removeprefix('listen.')))}: everyone who reaches "
-            f"it {what}, for this version of Evenkeel proves nobody there; use a loopback address, "
+            "it may pretend to be a node, for nobody is proved there; use a loopback address, "
             "or set security.insecure_listeners = true if only those can reach it who may"
         )
 
 
 def open_ports(listen: ListenSection) -> Iterator[str]:
-    """The ports of nodes and operators that other machines reach. Nothing protects them yet."""
+    """The ports of nodes that other machines reach. Nothing protects them yet."""
     if not listen.peer.is_loopback:
         yield "listen.peer"
-    if not listen.http.is_loopback:
-        yield "listen.http"
 
 
 def _of_table(listen: ListenSection, listeners: Sequence[ListenerSettings]) -> Iterator[str]:

@@ -104,12 +104,6 @@ class ListenSection:
                 why = f"listen.{seen[address]} uses the same address; give each its own port"
                 refuse(self, key, address, why)
             seen[address] = key
-        if not self.http.is_loopback:
-            why = (
-                "everyone who reaches this address can move masters and pause the balancer without "
-                "a password; use a loopback address (127.0.0.1) and a proxy in front of it"
-            )
-            refuse(self, "http", self.http, why)
         origin = urlsplit(self.http_origin)
         if self.http_origin and (
             origin.scheme not in ("http", "https")

@@ -1,7 +1,7 @@
-"""Who may use a node's HTTP port: pages of other sites may not, even though a browser here runs
-their scripts.
+"""Pages of other sites may not use a node's HTTP port, even though a browser here runs their
+scripts. Who may use it otherwise is runtime.http.access' business.
 
-The port is on loopback and has no password, so every program on this machine may use it. But a
+A port on loopback may have no password, so that every program on this machine may use it. But a
 browser runs programs of other sites. The attacks, and the defence against each:
 
 - *Another site's page sends a request to this port.* Browsers say whose page it was (Origin,
@@ -9,8 +9,8 @@ browser runs programs of other sites. The attacks, and the defence against each:
   we give none (CORS). A POST from a browser must have CONSOLE_HEADER, which needs the same
   permission.
 - *Another site's name resolves to this machine* (DNS rebinding), so that the browser takes both for
-  one site. Then the Host header has that name. We only accept names of loopback, and the name of
-  the proxy in `listen.http_origin`.
+  one site. Then the Host header has that name. Without a login we only accept names of loopback,
+  and the name of the proxy in `listen.http_origin`; with one, such a page has no login.
 - *Another site shows our page in a frame* and makes the user press its buttons unknowingly
   (clickjacking): PAGE_HEADERS.
 
@@ -26,6 +26,8 @@ from runtime.config.fields import Address
 JSON: Final = "application/json"
 CONSOLE_HEADER: Final = "x-evenkeel-console"
 """A browser's POST must have it, with any value: our own page sends it."""
+CSRF_HEADER: Final = "x-evenkeel-csrf"
+"""What changes something with a browser's login must have it, with the session's text."""
 PAGE_HEADERS: Final = (
     (
         "Content-Security-Policy",
@@ -49,9 +51,13 @@ class Forbidden(ValueError):
 
 
 class Guard:
-    """`proxy_origin`: where browsers reach a proxy in front of this port; "" for none."""
+    """`proxy_origin`: where browsers reach a proxy in front of this port; "" for none. `scheme`:
+    what this port speaks. `any_name`: it has a login, so it may be reached by any name."""
 
-    def __init__(self, proxy_origin: str = "") -> None:
+    def __init__(
+        self, proxy_origin: str = "", *, scheme: str = "http", any_name: bool = False
+    ) -> None:
+        self._scheme, self._any_name = scheme, any_name
         self._proxy_origin = proxy_origin
         self._proxy_host = urlsplit(proxy_origin).netloc
 
@@ -62,13 +68,16 @@ class Guard:
             Forbidden: the request must be refused.
         """
         host = headers.get("host", "")
-        if host and not self._is_ours(host):
+        if host and not self._any_name and not self._is_ours(host):
             raise Forbidden(
                 f"this port answers to 127.0.0.1 and localhost, not to {host[:100]!r}: behind a "
                 "proxy, set listen.http_origin"
             )
         origin = headers.get("origin")
-        if origin is not None and origin not in (f"http://{host}", self._proxy_origin or None):
+        if origin is not None and origin not in (
+            f"{self._scheme}://{host}",
+            self._proxy_origin or None,
+        ):
             raise Forbidden(f"a page of {origin[:100]!r} may not ask here")
         site = headers.get("sec-fetch-site", "none")
         looks = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
@@ -76,6 +85,11 @@ class Guard:
             raise Forbidden("a page of another site may not ask here")
         if method == "POST":
             self._check_post(headers, from_page=origin is not None or "sec-fetch-site" in headers)
+
+    def is_https_proxy(self, headers: Mapping[str, str]) -> bool:
+        """Whether a browser has sent this to the proxy, with TLS."""
+        through = bool(self._proxy_host) and headers.get("host", "") == self._proxy_host
+        return through and self._proxy_origin.startswith("https:")
 
     def _check_post(self, headers: Mapping[str, str], *, from_page: bool) -> None:
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()

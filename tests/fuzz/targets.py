@@ -3,6 +3,7 @@
 from tests.fuzz.broker_targets import broker_targets
 from tests.fuzz.config_targets import config_targets
 from tests.fuzz.engine import Target
+from tests.fuzz.http_targets import http_targets
 from tests.fuzz.log_targets import log_targets
 from tests.fuzz.peer_targets import peer_targets
 from tests.fuzz.state_targets import state_targets
@@ -18,6 +19,7 @@ def all_targets() -> list[Target]:
         *state_targets(),
         *log_targets(),
         *config_targets(),
+        *http_targets(),
     ]
 
 

@@ -30,7 +30,7 @@ from wire.apis import APIS, Api, ApiKey, RequestHeader, encode_request, encode_r
 from wire.codec import primitives
 
 TARGETS = all_targets()
-SLOW = ("broker", "http-admin", "config-environment", "write-ahead-log")
+SLOW = ("broker", "http-admin", "http-login", "config-environment", "write-ahead-log")
 SHORT_RUN = 1_000 if FULL else 400
 """Mutants of each target; slow ones get a quarter."""
 

@@ -52,10 +52,11 @@ def test_the_page_asks_nobody_else_and_has_nothing_inline() -> None:
         text = path.read_text(encoding="utf-8")
         addresses = set(re.findall(r"https?://[^\s\"'`$]+", text))
         assert addresses <= {"http://www.w3.org/2000/svg"}, path.name
-    page = (FOLDER / "index.html").read_text(encoding="utf-8")
-    assert not re.search(r"<style|\sstyle=|\son\w+=|<script>|javascript:", page)
-    for name in re.findall(r"(?:src|href)=\"([^\"#]+)\"", page):
-        assert ("GET", PREFIX + name) in ROUTES
+    for path in FOLDER.glob("*.html"):
+        page = path.read_text(encoding="utf-8")
+        assert not re.search(r"<style|\sstyle=|\son\w+=|<script>|javascript:", page)
+        for name in re.findall(r"(?:src|href)=\"([^\"#]+)\"", page):
+            assert ("GET", PREFIX + name) in ROUTES
 
 
 def test_names_of_users_only_ever_become_text() -> None:
@@ -68,14 +69,17 @@ def test_names_of_users_only_ever_become_text() -> None:
 
 
 def test_what_the_page_looks_for_is_there() -> None:
-    page = (FOLDER / "index.html").read_text(encoding="utf-8")
-    ids = re.findall(r"\bid=\"([\w-]+)\"", page)
-    assert len(ids) == len(set(ids))
     made = {"move-to"}
+    ids: list[str] = []
+    for page in sorted(FOLDER.glob("*.html")):
+        own = re.findall(r"\bid=\"([\w-]+)\"", page.read_text(encoding="utf-8"))
+        assert len(own) == len(set(own)), page.name
+        ids += own
     for path in SCRIPTS:
         for wanted in re.findall(r"byId\(\"([\w-]+)\"\)", path.read_text(encoding="utf-8")):
             assert wanted in {*ids, *made}, f"{path.name}: #{wanted}"
-    for target in re.findall(r"href=\"#([\w-]+)\"", page):
+    index = (FOLDER / "index.html").read_text(encoding="utf-8")
+    for target in re.findall(r"href=\"#([\w-]+)\"", index):
         assert target in ids
 
 
