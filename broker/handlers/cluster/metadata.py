@@ -11,7 +11,7 @@ Topics that the client may not describe are left out of the answer about all top
 get an error at once, whether or not they exist; by id they are as unknown as any other.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -33,12 +33,14 @@ from broker.requests.access import (
 )
 from broker.requests.context import Broker
 from broker.requests.guard import guarded
-from broker.requests.refusals import known_brokers
+from broker.requests.refusals import BACKGROUND_FROM, known_brokers
 from broker.requests.request import Request
+from broker.requests.steps import STEP
 from broker.security.authorizer import EVERYTHING
 from paxos.ids import MS, REGISTRY_GROUP, GroupId
 from wire.acls import Operation, ResourceType
 from wire.apis import encode_response
+from wire.codec.primitives import Buffer
 from wire.codec.schema import UUID_ZERO
 from wire.error_codes import ErrorCode
 from wire.messages.metadata import (
@@ -52,6 +54,9 @@ from wire.messages.metadata import (
 REBOOTSTRAP_FROM: Final = 13
 LISTENER_NOT_FOUND_FROM: Final = 6
 """Before, a leader without the client's listener is LEADER_NOT_AVAILABLE, as in Kafka."""
+COST_OF_TOPIC: Final = 20
+COST_OF_OPERATIONS: Final = 30
+"""In partitions: a decision, and all decisions about a topic."""
 NULL_NAME_FROM: Final = 12
 """The first version in which the name of a topic that is unknown by its id is null."""
 
@@ -228,6 +233,8 @@ def _answer(
     listener = request.reply.connection.listener.name
     if wanted is not None:
         topics = [_asked_topic(broker, one, header.api_version, listener, sees) for one in wanted]
+        for topic in topics:
+            _add_operations(broker, request, message, topic)
         response = _response(broker, request, message, [*topics, *denied])
         request.reply.complete(encode_response(header, response))
         _note_moves_told(broker, request, [_find(broker, one) for one in wanted])
@@ -241,15 +248,56 @@ def _answer(
     frame = None
     if not personal:  # what others were told must not be told to this client
         frame = broker.metadata_cache.get(state, variant, header.correlation_id)
-    if frame is None:
-        shown = filter(lambda topic: sees(topic.name), broker.registry.topics.values())
-        topics = [_topic(broker, topic, header.api_version, listener) for topic in shown]
-        frame = encode_response(header, _response(broker, request, message, topics))
-        if not personal:
+    if frame is not None:
+        _complete_all(broker, request, frame)
+        return
+    topics = []
+
+    def keep(frame: list[Buffer]) -> None:
+        if not personal and _state(broker) == state:
             broker.metadata_cache.put(state, variant, frame)
+        _complete_all(broker, request, frame)
+
+    def encode() -> None:
+        response = _response(broker, request, message, topics)
+        if len(topics) < BACKGROUND_FROM:
+            keep(encode_response(header, response))
+        else:
+            broker.background.submit(partial(encode_response, header, response), keep)
+
+    work = _every_topic(broker, request, message, sees, topics)
+    broker.portions.in_steps(broker, request.reply, work, encode)
+
+
+def _complete_all(broker: Broker, request: Request, frame: list[Buffer]) -> None:
     request.reply.complete(frame)
     if _settled(broker, None, set()):
         _leaders_told(request).told(None, broker.groups.now().boot_ns)
+
+
+def _every_topic(
+    broker: Broker,
+    request: Request,
+    message: MetadataRequest,
+    sees: Callable[[str], bool],
+    topics: list[MetadataResponseTopic],
+) -> Iterator[None]:
+    """Collect all topics that the client may see, a thousand partitions or decisions at a time."""
+    version, listener = request.header.api_version, request.reply.connection.listener.name
+    each = COST_OF_TOPIC + COST_OF_OPERATIONS * message.include_topic_authorized_operations
+    cost = 0
+    for name in list(broker.registry.topics):
+        if cost >= STEP:
+            cost = 0
+            yield
+        topic = broker.registry.topics.get(name)
+        cost += each
+        if topic is None or not sees(name):
+            continue  # it has been deleted meanwhile, or is not for this client
+        shown = _topic(broker, topic, version, listener)
+        _add_operations(broker, request, message, shown)
+        topics.append(shown)
+        cost += len(topic.partitions)
 
 
 def _note_moves_told(broker: Broker, request: Request, topics: list[Topic | None]) -> None:
@@ -288,12 +336,6 @@ def _response(
     topics: list[MetadataResponseTopic],
 ) -> MetadataResponse:
     listener = request.reply.connection.listener.name
-    if message.include_topic_authorized_operations:
-        for topic in topics:
-            if topic.error_code == ErrorCode.NONE:
-                topic.topic_authorized_operations = operations(
-                    broker, request, ResourceType.TOPIC, topic.name or ""
-                )
     return MetadataResponse(
         brokers=known_brokers(broker, listener),
         cluster_id=broker.config.cluster_id,
@@ -303,6 +345,15 @@ def _response(
             broker, request, asked=message.include_cluster_authorized_operations
         ),
     )
+
+
+def _add_operations(
+    broker: Broker, request: Request, message: MetadataRequest, topic: MetadataResponseTopic
+) -> None:
+    if message.include_topic_authorized_operations and topic.error_code == ErrorCode.NONE:
+        topic.topic_authorized_operations = operations(
+            broker, request, ResourceType.TOPIC, topic.name or ""
+        )
 
 
 def controller(broker: Broker, listener: str) -> int:
