@@ -142,18 +142,10 @@ replicas = 1
         return AdminClient(self.client("admin", self.admin_password))
 
     def add_users(self, passwords: Mapping[str, str]) -> None:
-        admin = self.admin
-        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4_096)
-        changes: list[Any] = [
-            UserScramCredentialUpsertion(name, info, password.encode())
-            for name, password in passwords.items()
-        ]
-        until(lambda: _altered(admin, changes), "the cluster version has risen, and they are users")
+        add_users(self.admin, passwords)
 
     def delete_users(self, *names: str) -> None:
-        mechanism = ScramMechanism.SCRAM_SHA_512
-        admin = self.admin
-        assert _altered(admin, [UserScramCredentialDeletion(name, mechanism) for name in names])
+        delete_users(self.admin, *names)
 
     def allow_everything(self, *names: str) -> None:
         kinds = (
@@ -191,6 +183,21 @@ replicas = 1
         wire = self.connect()
         assert wire.log_in(name, password) == ErrorCode.NONE
         return wire
+
+
+def add_users(admin: AdminClient, passwords: Mapping[str, str]) -> None:
+    """Or give them these passwords."""
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4_096)
+    changes: list[Any] = [
+        UserScramCredentialUpsertion(name, info, password.encode())
+        for name, password in passwords.items()
+    ]
+    until(lambda: _altered(admin, changes), "the cluster version has risen, and they are users")
+
+
+def delete_users(admin: AdminClient, *names: str) -> None:
+    mechanism = ScramMechanism.SCRAM_SHA_512
+    assert _altered(admin, [UserScramCredentialDeletion(name, mechanism) for name in names])
 
 
 def _altered(admin: AdminClient, changes: list[Any]) -> bool:
@@ -243,6 +250,11 @@ class Wire:
                 return int(answer.error_code)
             message = exchange.answer(bytes(answer.auth_bytes))
         return int(ErrorCode.NONE)
+
+    def raw(self, data: bytes) -> bytes:
+        """The first byte of what comes back for bytes of one's own."""
+        self._socket.sendall(data)
+        return self._exactly(1)
 
     def close(self) -> None:
         self._socket.close()
