@@ -8,8 +8,9 @@
     clients/                     settings for clients, written anew at every start (clients.py)
 
 The directory and every file with a secret are for their owner only. What is there is never
-overwritten: neither a key nor a password that is lost can be made again. A name of a node's
-certificate is `node-1.CLUSTER-ID`: it says which node of which cluster it is (ADR 66).
+overwritten: neither a key nor a password that is lost can be made again. A node's certificate also
+has the DNS name `node-1.CLUSTER-ID.evenkeel`, which says which node of which cluster it is: links
+between nodes can go by it (ADR 66).
 """
 
 import datetime
@@ -34,6 +35,8 @@ DAYS: Final = 3650
 PASSWORD_BYTES: Final = 24
 PASSWORD_CHARS_MAX: Final = 1_000
 SALT_BYTES: Final = 16
+OF_NODES: Final = ".evenkeel"
+"""The ending of names of nodes, which no host has."""
 LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -86,7 +89,7 @@ class SecurityDirectory:
             authority = Authority.read(self.path)
             for node, host in missing:
                 name = f"node-{node}.{cluster_id}"
-                names = list(dict.fromkeys((*LOCAL_NAMES, host)))
+                names = list(dict.fromkeys((*LOCAL_NAMES, host, f"{name}{OF_NODES}")))
                 issued = authority.issue(name, names, DAYS, now, of_node=True)
                 issued.write(self.path, f"node-{node}")
         return self._first_user()

@@ -4,6 +4,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from broker.security.users import parse_users
 from cluster import spec
@@ -35,7 +36,14 @@ def test_every_node_has_tls_passwords_and_rules(tmp_path: Path) -> None:
         assert config.security.authorizer == "acl"
         assert config.security.super_user_names == {f"User:{ADMINISTRATOR}"}
         assert config.tls.certificate is not None
-        assert config.tls.certificate.exists()
+        certificate = x509.load_pem_x509_certificate(config.tls.certificate.read_bytes())
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert names.get_values_for_type(x509.DNSName) == [
+            "localhost",
+            f"node-{node.id}.{planned.cluster_id}.evenkeel",
+        ]
+        addresses = map(str, names.get_values_for_type(x509.IPAddress))
+        assert list(addresses) == ["127.0.0.1", "::1"]
 
 
 def test_a_secure_cluster_stays_so_and_keeps_its_secrets(tmp_path: Path) -> None:
