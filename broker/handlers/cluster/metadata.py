@@ -33,14 +33,13 @@ from broker.requests.access import (
 )
 from broker.requests.context import Broker
 from broker.requests.guard import guarded
-from broker.requests.refusals import BACKGROUND_FROM, known_brokers
+from broker.requests.refusals import answer_aside, known_brokers
 from broker.requests.request import Request
 from broker.requests.steps import STEP
 from broker.security.authorizer import EVERYTHING
 from paxos.ids import MS, REGISTRY_GROUP, GroupId
 from wire.acls import Operation, ResourceType
 from wire.apis import encode_response
-from wire.codec.primitives import Buffer
 from wire.codec.schema import UUID_ZERO
 from wire.error_codes import ErrorCode
 from wire.messages.metadata import (
@@ -232,10 +231,10 @@ def _answer(
     sees = visible_topics(broker, request)
     listener = request.reply.connection.listener.name
     if wanted is not None:
-        topics = [_asked_topic(broker, one, header.api_version, listener, sees) for one in wanted]
-        for topic in topics:
+        asked = [_asked_topic(broker, one, header.api_version, listener, sees) for one in wanted]
+        for topic in asked:
             _add_operations(broker, request, message, topic)
-        response = _response(broker, request, message, [*topics, *denied])
+        response = _response(broker, request, message, [*asked, *denied])
         request.reply.complete(encode_response(header, response))
         _note_moves_told(broker, request, [_find(broker, one) for one in wanted])
         return
@@ -244,35 +243,34 @@ def _answer(
         message.include_topic_authorized_operations,
     )
     personal = sees is not EVERYTHING or (broker.authorizer is not None and any(flags))
-    state, variant = _state(broker), (header.api_version, *flags, listener)
-    frame = None
-    if not personal:  # what others were told must not be told to this client
-        frame = broker.metadata_cache.get(state, variant, header.correlation_id)
-    if frame is not None:
-        _complete_all(broker, request, frame)
-        return
-    topics = []
-
-    def keep(frame: list[Buffer]) -> None:
-        if not personal and _state(broker) == state:
-            broker.metadata_cache.put(state, variant, frame)
-        _complete_all(broker, request, frame)
-
-    def encode() -> None:
-        response = _response(broker, request, message, topics)
-        if len(topics) < BACKGROUND_FROM:
-            keep(encode_response(header, response))
-        else:
-            broker.background.submit(partial(encode_response, header, response), keep)
-
+    told = _all_told(broker, request)
+    topics: list[MetadataResponseTopic] = []
     work = _every_topic(broker, request, message, sees, topics)
-    broker.portions.in_steps(broker, request.reply, work, encode)
+    if personal:  # what others were told must not be told to this client
 
+        def encode() -> None:
+            response = _response(broker, request, message, topics)
+            answer_aside(broker, request, len(topics), lambda: response)
+            told()
 
-def _complete_all(broker: Broker, request: Request, frame: list[Buffer]) -> None:
+        broker.portions.in_steps(broker, request.reply, work, encode)
+        return
+    state, variant = _state(broker), (header.api_version, *flags, listener)
+    frame = broker.metadata_cache.get(state, variant, header.correlation_id)
+    if frame is None:  # at once: the others that ask now get the same
+        for _ in work:
+            pass
+        frame = encode_response(header, _response(broker, request, message, topics))
+        broker.metadata_cache.put(state, variant, frame)
     request.reply.complete(frame)
-    if _settled(broker, None, set()):
-        _leaders_told(request).told(None, broker.groups.now().boot_ns)
+    told()
+
+
+def _all_told(broker: Broker, request: Request) -> Callable[[], None]:
+    """To be called when the client gets an answer about all topics as they are now."""
+    if not _settled(broker, None, set()):
+        return lambda: None
+    return partial(_leaders_told(request).told, None, broker.groups.now().boot_ns)
 
 
 def _every_topic(
