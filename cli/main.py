@@ -56,6 +56,7 @@ from cli.diagnosis import health as health_cli
 from cli.diagnosis import view as status_cli
 from cli.machine import commands as machine_cli
 from cli.security import acl, cert, user
+from cli.security.welcome import secured
 from cluster import access, control, health, prometheus, rolling, state
 from cluster.launcher import Launcher, StartError, launch
 from cluster.machine.supervisor import MachineError
@@ -189,6 +190,8 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--groups", type=int, metavar="G", help="Paxos groups for data (12)")
     up.add_argument("--set", action="append", default=[], metavar="section.key=value")
     up.add_argument("--free-ports", action="store_true", help="not the usual ports")
+    text = "TLS, passwords and rules for clients, from now on; writes their settings"
+    up.add_argument("--secure", action="store_true", help=text)
     _timeout_option(up)
     up.add_argument("--prometheus", action="store_true", help="run Prometheus beside it")
     _data_option(up, f"the cluster's directory (./{state.DEFAULT_DATA_DIR})")
@@ -315,6 +318,7 @@ def _up(options: Any) -> int:  # noqa: ANN401 (argparse's)
         node_count=options.nodes,
         groups=options.groups,
         fixed_ports=not options.free_ports,
+        secure=options.secure,
     )
     for line in filter(None, (note, FEW_NODES.get(len(spec.nodes)))):
         print(f"note: {line}", flush=True)
@@ -383,6 +387,7 @@ def _welcome(spec: ClusterSpec, watched: Sequence[str]) -> str:
         [
             f"ready: {len(spec.nodes)} nodes, {spec.groups} Paxos groups",
             "",
+            *(secured(spec, sys.stdout.isatty()) if spec.secure else ()),
             "bootstrap servers, for any Kafka client:",
             f"  {spec.bootstrap}",
             "console, for a browser (each node has one):",

@@ -160,3 +160,15 @@ async def place(address: Address, wanted: Mapping[str, object]) -> int:
 async def is_ready_async(address: Address, *, timeout_s: float = TIMEOUT_S) -> bool:
     ask = partial(is_ready, address, timeout_s=timeout_s)
     return await trio.to_thread.run_sync(ask, abandon_on_cancel=True)
+
+
+async def accepts(address: Address, *, timeout_s: float = TIMEOUT_S) -> bool:
+    """Whether something takes connections there."""
+    with trio.move_on_after(timeout_s):
+        try:
+            stream = await trio.open_tcp_stream(address.host, address.port)
+        except OSError:
+            return False
+        await trio.aclose_forcefully(stream)
+        return True
+    return False

@@ -117,7 +117,7 @@ class Launcher:
         why = ""
         with trio.move_on_after(timeout_s):
             while running.process.exit_code is None:
-                why = await health.not_ready_async(address)
+                why = await health.not_ready_async(address) or await self._not_open(node_id)
                 if not why:
                     running.was_ready = True
                     return
@@ -132,6 +132,12 @@ class Launcher:
             f"{why or 'it does not answer'}{missing(self.spec, self.now())}; "
             f"its log, {self.spec.log_path(node_id)}, ends with:\n{self._tail(node_id)}"
         )
+
+    async def _not_open(self, node_id: int) -> str:
+        """A port of a secure cluster opens once the registry has its address: at the first start,
+        that is after the node serves."""
+        open_now = not self.spec.secure or await health.accepts(self.spec.node(node_id).kafka)
+        return "" if open_now else "its port for clients is not open yet"
 
     async def kill(self, node_id: int) -> None:
         node = self._node(node_id, NodeState.RUNNING, NodeState.PAUSED)

@@ -7,6 +7,7 @@ Everything a cluster owns lies in one data directory:
     node-1.toml           the configuration node 1 is started with, written at every start
     node-1.log            what node 1 wrote to stdout and stderr
     node-1/               node 1's own data
+    security/             of a secure cluster: certificates, users, clients' settings
     prometheus/           targets.json, what Prometheus is to ask; written at every change of nodes
 
 A cluster keeps its id, the nodes it began with and its number of groups for life, since they are in
@@ -24,6 +25,9 @@ from typing import Any, Final
 import attrs
 
 from cluster import access
+from cluster.certificates import CertificateProblem
+from cluster.security import clients
+from cluster.security.directory import ADMINISTRATOR, MECHANISM, SecurityDirectory
 from runtime.config.config import Address, Config, load
 from runtime.config.fields import show
 from runtime.config.listeners import allowed_for
@@ -36,6 +40,8 @@ FREE_PORTS: Final = range(20_000, 32_000)
 """Below the kernel's ephemeral ports: no outgoing connection takes one before the node does."""
 PORT_TRIES_MAX: Final = 1000
 SPEC_BYTES_MAX: Final = 1024 * 1024
+LISTENER: Final = "CLIENTS"
+"""The only one of a secure cluster's nodes."""
 
 
 class SpecError(ValueError):
@@ -62,6 +68,12 @@ class ClusterSpec:
     """The nodes it began with; they are in its logs, and never change."""
     removed: tuple[int, ...] = ()
     """Numbers that no node may have again."""
+    secure: bool = False
+    """Clients use TLS and prove who they are; rules say what each may do. It stays so."""
+
+    @property
+    def security(self) -> SecurityDirectory:
+        return SecurityDirectory(self.data_dir / "security")
 
     @property
     def bootstrap(self) -> str:
@@ -99,10 +111,10 @@ class ClusterSpec:
             f"cluster_id = {show(self.cluster_id)}",
             f"data_dir = {show(self.data_dir / f'node-{node.id}')}",
             "[listen]",
-            f"kafka = {show(node.kafka)}",
+            *([] if self.secure else [f"kafka = {show(node.kafka)}"]),
             f"peer = {show(node.peer)}",
             f"http = {show(node.http)}",
-            *allowed_for(node.kafka),
+            *(self._secured(node) if self.secure else allowed_for(node.kafka)),
             "[groups]",
             f"count = {self.groups}",
             f"founders = {show(','.join(map(str, self.founders)))}",
@@ -110,6 +122,26 @@ class ClusterSpec:
             *(f"{peer.id} = {show(peer.peer)}" for peer in self.nodes),
         ]
         return "\n".join(lines) + "\n"
+
+    def _secured(self, node: NodeSpec) -> list[str]:
+        """Its only listener for clients, and who may do what there."""
+        directory = self.security
+        return [
+            "[[listeners]]",
+            f"name = {show(LISTENER)}",
+            f"bind = {show(node.kafka)}",
+            'protocol = "sasl_ssl"',
+            "[tls]",
+            f"certificate = {show(directory.certificate(node.id))}",
+            f"key = {show(directory.key(node.id))}",
+            f"client_authorities = {show(directory.authority)}",
+            "[security]",
+            f'sasl_mechanisms = ["{MECHANISM}"]',
+            f"bootstrap_users_file = {show(directory.users)}",
+            'authorizer = "acl"',
+            f'super_users = ["User:{ADMINISTRATOR}"]',
+            f"audit_log = {show(directory.audit_log(node.id))}",
+        ]
 
 
 def plan(
@@ -119,11 +151,12 @@ def plan(
     groups: int | None = None,
     fixed_ports: bool = True,
     hosts: Sequence[str] = (),
+    secure: bool = False,
 ) -> tuple[ClusterSpec, str]:
     """The cluster of this directory, or a new one; and a note for the user if ports changed.
 
-    With `hosts`, a new one with a node on each of these: network namespaces where nobody else
-    listens, so that ports need not be looked for.
+    With `secure`, it is so from now on. With `hosts`, a new one with a node on each of these:
+    network namespaces where nobody else listens, so that ports need not be looked for.
 
     Raises:
         SpecError: if the directory holds another cluster than the one asked for.
@@ -131,6 +164,7 @@ def plan(
     data_dir = data_dir.absolute()
     if (data_dir / "cluster.json").exists():
         spec = _as_asked(read(data_dir), data_dir, node_count, groups)
+        spec = attrs.evolve(spec, secure=spec.secure or secure)
         if all(is_free(address) for node in spec.nodes for address in _addresses(node)):
             return spec, ""
         moved = attrs.evolve(spec, nodes=_nodes_on_free_ports([node.id for node in spec.nodes]))
@@ -154,6 +188,7 @@ def plan(
         groups=GROUPS_DEFAULT if groups is None else groups,
         nodes=nodes,
         founders=tuple(ids),
+        secure=secure,
     )
     return spec, note
 
@@ -179,8 +214,11 @@ def save(spec: ClusterSpec, overrides: Sequence[str], env: Mapping[str, str]) ->
 
     Raises:
         ConfigError: if a node would refuse its configuration, before any process is started.
+        SpecError: if what makes it secure is damaged, or cannot be made.
     """
     spec.data_dir.mkdir(parents=True, exist_ok=True)
+    if spec.secure:
+        _save_security(spec)
     configs = {}
     for node in spec.nodes:
         path = spec.config_path(node.id)
@@ -196,6 +234,15 @@ def _reachable(spec: ClusterSpec) -> None:
     """From now on its nodes' HTTP ports are asked as this machine's administrator."""
     for node in spec.nodes:
         access.local_node(node.http, spec.data_dir / f"node-{node.id}")
+
+
+def _save_security(spec: ClusterSpec) -> None:
+    hosts = [(node.id, node.kafka.host) for node in spec.nodes]
+    try:
+        spec.security.make(spec.cluster_id, hosts)
+        clients.write(spec.security, spec.bootstrap)
+    except CertificateProblem as error:
+        raise SpecError(f"the cluster cannot be secured: {error}") from error
 
 
 def _save_targets(spec: ClusterSpec) -> None:
@@ -219,6 +266,7 @@ def _to_json(spec: ClusterSpec) -> str:
         "groups": spec.groups,
         "founders": list(spec.founders),
         "removed": list(spec.removed),
+        "secure": spec.secure,
         "nodes": [
             {
                 "id": node.id,
@@ -256,6 +304,7 @@ def read(data_dir: Path) -> ClusterSpec:
             nodes=nodes,
             founders=tuple(map(int, value.get("founders", [node.id for node in nodes]))),
             removed=tuple(map(int, value.get("removed", ()))),
+            secure=bool(value.get("secure", False)),
         )
         _reachable(spec)
         return spec

@@ -35,12 +35,15 @@ NO_RULE: Final = Decision(False, None, "no rule allows it")
 class _OfType:
     """The rules for resources of one type, by where a name finds them."""
 
-    __slots__ = ("everywhere", "exact", "prefixed", "sizes")
+    __slots__ = ("denials", "everywhere", "exact", "prefixed", "sizes")
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         exact: dict[str, list[Rule]] = {}
         prefixed: dict[str, list[Rule]] = {}
+        self.denials: list[Rule] = []
         for rule in rules:
+            if rule.permission == Permission.DENY:
+                self.denials.append(rule)
             by_name = prefixed if rule.pattern_type == PatternType.PREFIXED else exact
             by_name.setdefault(rule.name, []).append(rule)
         self.everywhere = tuple(exact.get(WILDCARD, ()))
@@ -106,10 +109,9 @@ class Decisions:
             if rule.operation in (operation, Operation.ALL) and _concerns(rule, principal, host)
         ]
         denials = [rule for rule in rules if rule.permission == Permission.DENY]
+        covered = _Covered(denials)
         for rule in rules:
-            if rule.permission == Permission.ALLOW and not any(
-                _covers(denial, rule) for denial in denials
-            ):
+            if rule.permission == Permission.ALLOW and rule not in covered:
                 return Decision(True, rule, "a rule allows it")
         return Decision(False, denials[0], "a rule denies it") if denials else NO_RULE
 
@@ -120,14 +122,9 @@ class Decisions:
         of_type = self._types.get(resource_type)
         if of_type is None:
             return False
-        for some in (*of_type.exact.values(), *of_type.prefixed.values()):
-            for rule in some:
-                if (
-                    rule.permission == Permission.DENY
-                    and rule.operation in (operation, Operation.ALL)
-                    and _concerns(rule, principal, host)
-                ):
-                    return False
+        for rule in of_type.denials:
+            if rule.operation in (operation, Operation.ALL) and _concerns(rule, principal, host):
+                return False
         allowing = _ALLOWING[operation]
         return any(
             rule.operation in allowing and _concerns(rule, principal, host)
@@ -140,12 +137,24 @@ def _concerns(rule: Rule, principal: str, host: str) -> bool:
     return rule.principal in (principal, ANYBODY) and rule.host in (host, WILDCARD)
 
 
-def _covers(denial: Rule, rule: Rule) -> bool:
-    """Whether every resource that the pattern of `rule` applies to is denied."""
-    if denial.pattern_type == PatternType.PREFIXED:
-        return rule.name.startswith(denial.name) and (
-            rule.pattern_type == PatternType.PREFIXED or rule.name != WILDCARD
-        )
-    if denial.name == WILDCARD:
-        return True
-    return rule.pattern_type == PatternType.LITERAL and rule.name == denial.name
+class _Covered:
+    """The rules all of whose resources are denied: looked up, for there may be thousands of
+    both."""
+
+    def __init__(self, denials: Iterable[Rule]) -> None:
+        self._prefixes, self._names = set[str](), set[str]()
+        for denial in denials:
+            prefixed = denial.pattern_type == PatternType.PREFIXED
+            (self._prefixes if prefixed else self._names).add(denial.name)
+        self._sizes = sorted(set(map(len, self._prefixes)))
+
+    def __contains__(self, rule: Rule) -> bool:
+        name, names = rule.name, self._names
+        if WILDCARD in names:
+            return True
+        prefixed = rule.pattern_type == PatternType.PREFIXED
+        if not prefixed and name in names:
+            return True
+        if not prefixed and name == WILDCARD:
+            return False  # no prefix is that of every name
+        return any(name[:size] in self._prefixes for size in self._sizes if size <= len(name))

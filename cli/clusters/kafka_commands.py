@@ -44,12 +44,14 @@ def add_cluster_options(parser: argparse.ArgumentParser, *, changes: bool) -> No
 
 
 def config_of(options: Any) -> ClientConfig:  # noqa: ANN401 (argparse's)
-    """A user wants to know soon if no node answers; one hung node is skipped.
+    """A user wants to know soon if no node answers; one hung node is skipped. A secure cluster of
+    this machine is administered with its own file, unless another is given.
 
     Raises:
         ConfigurationError: if the file of --command-config, or what it says, is wrong.
     """
-    security = properties.read(options.command_config) if options.command_config else {}
+    file = options.command_config or chosen.settings_file(options)
+    security = properties.read(file) if file else {}
     timeout_ms = max(1, round(options.timeout * 1000))
     one_node_ms = max(1, timeout_ms // NODES_TRIED)
     return ClientConfig.from_properties(

@@ -20,6 +20,7 @@ import attrs
 from cli.clusters import contexts
 from cli.clusters.contexts import Context, ContextError
 from cluster import state
+from cluster.security.clients import PROPERTIES
 from cluster.spec import ClusterSpec
 from cluster.spec import read as spec_of
 from runtime.config.fields import Address
@@ -197,6 +198,15 @@ def running(options: Any) -> tuple[ClusterSpec, state.State]:  # noqa: ANN401 (a
     spec = spec_of(target.path)
     check_identity(target, spec.cluster_id)
     return spec, now
+
+
+def settings_file(options: Any) -> Path | None:  # noqa: ANN401 (argparse's)
+    """The administrator's settings of the secure cluster on this machine that is meant."""
+    path = of(options).path
+    if path is None:
+        return None
+    spec = spec_of(path)
+    return spec.security.clients / PROPERTIES if spec.secure else None
 
 
 def check_identity(target: Target, cluster_id: str) -> None:

@@ -8,7 +8,8 @@ which hold for each of its nodes, and two of its own:
     [machines]    every machine of the cluster: where its first node's peers connect, and its nodes
 
 All else follows: the machine's nth node (from 0) has the nth number in its list, listens n ports
-above those of [listen], and keeps its data in `node-NUMBER` below `data_dir`.
+above those of [listen] and of the [[listeners]], and keeps its data in `node-NUMBER` below
+`data_dir`. A file for the audit log gets the node's number into its name.
 """
 
 import os
@@ -20,9 +21,17 @@ from typing import Any, Final
 import attrs
 
 from cluster import access
-from runtime.config.config import CONFIG_FILE_BYTES_MAX, SECTIONS, Config, ConfigError, load
+from runtime.config.config import (
+    CONFIG_FILE_BYTES_MAX,
+    LISTENERS,
+    SECTIONS,
+    Config,
+    ConfigError,
+    load,
+)
 from runtime.config.contradictions import mistaken_machine
 from runtime.config.fields import NAME_LENGTH_MAX, Address, parse_address, show
+from runtime.config.listeners import ListenerSettings, as_toml, kafka_address, take
 from runtime.config.sections import NODE_ID_MAX
 
 CORES: Final = "cores"
@@ -50,6 +59,16 @@ class MachineNode:
     peer: Address
     http: Address
     data_dir: Path
+    listeners: tuple[ListenerSettings, ...] = ()
+    """Where there are none, `kafka` is the only one."""
+
+    @property
+    def ports(self) -> dict[str, Address]:
+        """All that it listens on, by the settings that say so."""
+        own = {"listen.peer": self.peer, "listen.http": self.http}
+        if not self.listeners:
+            return {"listen.kafka": self.kafka, **own}
+        return {**{f"[[listeners]] {one.name}": one.bind for one in self.listeners}, **own}
 
     @property
     def has_data(self) -> bool:
@@ -79,20 +98,26 @@ class MachinePlan:
     """What the file says about every node."""
     listen: Mapping[str, Address]
     file: Path
+    listeners: tuple[ListenerSettings, ...] = ()
+    """Those of the first node."""
 
     @property
     def nodes(self) -> tuple[MachineNode, ...]:
         """All that the file names, in the order of their ports, whether they run or not."""
         own = self.places[self.name]
         told = self.listen.get("advertised_kafka")
+        kafka = self.listen["kafka"]
+        if self.listeners:
+            told, kafka = kafka_address(self.listeners), self.listeners[0].bind
         return tuple(
             MachineNode(
                 id=node,
-                kafka=_above(self.listen["kafka"], at),
+                kafka=_above(kafka, at),
                 advertised=None if told is None else _above(told, at),
                 peer=_above(self.listen["peer"], at),
                 http=_above(self.listen["http"], at),
                 data_dir=self.data_dir / f"node-{node}",
+                listeners=tuple(_listener_above(one, at) for one in self.listeners),
             )
             for at, node in enumerate(own.nodes)
         )
@@ -125,13 +150,20 @@ class MachinePlan:
                 "zone": self.name,
                 "processes": processes,
             },
-            "listen": {"kafka": node.kafka, "peer": node.peer, "http": node.http},
+            "listen": {"peer": node.peer, "http": node.http},
         }
-        if node.advertised is not None:
-            sections["listen"]["advertised_kafka"] = node.advertised
+        if not node.listeners:
+            sections["listen"]["kafka"] = node.kafka
+            if node.advertised is not None:
+                sections["listen"]["advertised_kafka"] = node.advertised
         for name, values in self.sections.items():
             if name not in ("node", "listen"):
                 sections[name] = dict(values)
+        audit_log = sections.get("security", {}).get("audit_log")
+        if isinstance(audit_log, str) and audit_log:  # two processes must not replace one file
+            path = Path(audit_log)
+            own_log = path.with_name(f"{path.stem}-{node.id}{path.suffix}")
+            sections["security"]["audit_log"] = str(own_log)
         peers = {
             node: address for one in self.places.values() for node, address in one.peers().items()
         }
@@ -143,6 +175,7 @@ class MachinePlan:
         for name, settings in sections.items():
             lines.append(f"[{name}]")
             lines += [f"{key} = {_toml(value)}" for key, value in settings.items()]
+        lines += as_toml(node.listeners)
         return "\n".join(lines) + "\n"
 
     def write(
@@ -235,6 +268,8 @@ class _Reader:
         machine = self._table("machine")
         known = {"machine", "machines", *SECTIONS}
         for section, table in self._tables.items():
+            if section == LISTENERS:
+                continue
             if section not in known or not isinstance(table, dict):
                 expected = f"expected the sections {', '.join(sorted(known))}"
                 follows = "unknown; [peers] follows from [machines]"
@@ -254,6 +289,7 @@ class _Reader:
         if not isinstance(pin, bool):
             self._wrong(f"machine.pin = {show(pin)}", "expected true or false")
         listen = self._listen()
+        listeners = self._listeners()
         sections = self._sections()
         if self.problems:
             return None
@@ -266,6 +302,7 @@ class _Reader:
             places=places,
             sections=sections,
             listen=listen,
+            listeners=listeners,
             file=self._path,
         )
         if not self.problems:
@@ -337,6 +374,24 @@ class _Reader:
                 self._wrong(f"listen.{key} = {show(raw)}", str(error))
         return listen
 
+    def _listeners(self) -> tuple[ListenerSettings, ...]:
+        """Whether they contradict each other is checked when the nodes' files are."""
+        tables = self._tables.get(LISTENERS, [])
+        if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
+            self._wrong(LISTENERS, "they are tables, [[listeners]], one for each")
+            return ()
+        found = []
+        for table in tables:
+            try:
+                found.append(take(table, str(self._path)))
+            except ConfigError as error:
+                self.problems += error.problems
+        for key in ("kafka", "advertised_kafka") if found else ():
+            if key in self._table("listen"):
+                why = "it is the short form of one listener, and there are [[listeners]]"
+                self._wrong(f"listen.{key}", f"{why}; write it as one of them")
+        return tuple(found)
+
     def _sections(self) -> dict[str, dict[str, object]]:
         """What every node of the machine is told; checked when the nodes' files are."""
         found: dict[str, dict[str, object]] = {}
@@ -374,14 +429,14 @@ class _Reader:
         taken: dict[int, str] = {}
         own = plan.places[plan.name]
         for at, node in enumerate(plan.nodes):
-            for which in ("kafka", "peer", "http"):
-                port: int = getattr(node, which).port
-                what = f"listen.{which} of node {node.id}"
+            for which, address in node.ports.items():
+                port = address.port
+                what = f"{which} of node {node.id}"
                 if port > 65_535:
-                    self._wrong(f"listen.{which}", f"the port of node {node.id} would be {port}")
+                    self._wrong(which, f"the port of node {node.id} would be {port}")
                 elif port in taken:
                     self._wrong(
-                        f"listen.{which}",
+                        which,
                         f"{what} and {taken[port]} would both be {port}: each kind of port needs "
                         f"{len(plan.nodes)} in a row",
                     )
@@ -414,6 +469,13 @@ class _Reader:
 
 def _above(address: Address, ports: int) -> Address:
     return Address(address.host, address.port + ports)
+
+
+def _listener_above(one: ListenerSettings, ports: int) -> ListenerSettings:
+    told = one.advertised
+    return attrs.evolve(
+        one, bind=_above(one.bind, ports), advertised=None if told is None else _above(told, ports)
+    )
 
 
 def _toml(value: object) -> str:

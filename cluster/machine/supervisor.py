@@ -257,9 +257,9 @@ def refuse_taken_ports(nodes: Sequence[MachineNode]) -> None:
     MachineError: with every address on which a node could not listen.
     """
     problems = [
-        f"node {node.id}: listen.{which} = {show(address)}: {why}"
+        f"node {node.id}: {which} = {show(address)}: {why}"
         for node in nodes
-        for which, address in (("kafka", node.kafka), ("peer", node.peer), ("http", node.http))
+        for which, address in node.ports.items()
         if (why := _why_not(address))
     ]
     if problems:

@@ -11,7 +11,7 @@ Topics that the client may not describe are left out of the answer about all top
 get an error at once, whether or not they exist; by id they are as unknown as any other.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -33,8 +33,9 @@ from broker.requests.access import (
 )
 from broker.requests.context import Broker
 from broker.requests.guard import guarded
-from broker.requests.refusals import known_brokers
+from broker.requests.refusals import answer_aside, known_brokers
 from broker.requests.request import Request
+from broker.requests.steps import STEP
 from broker.security.authorizer import EVERYTHING
 from paxos.ids import MS, REGISTRY_GROUP, GroupId
 from wire.acls import Operation, ResourceType
@@ -52,6 +53,9 @@ from wire.messages.metadata import (
 REBOOTSTRAP_FROM: Final = 13
 LISTENER_NOT_FOUND_FROM: Final = 6
 """Before, a leader without the client's listener is LEADER_NOT_AVAILABLE, as in Kafka."""
+COST_OF_TOPIC: Final = 20
+COST_OF_OPERATIONS: Final = 30
+"""In partitions: a decision, and all decisions about a topic."""
 NULL_NAME_FROM: Final = 12
 """The first version in which the name of a topic that is unknown by its id is null."""
 
@@ -227,8 +231,10 @@ def _answer(
     sees = visible_topics(broker, request)
     listener = request.reply.connection.listener.name
     if wanted is not None:
-        topics = [_asked_topic(broker, one, header.api_version, listener, sees) for one in wanted]
-        response = _response(broker, request, message, [*topics, *denied])
+        asked = [_asked_topic(broker, one, header.api_version, listener, sees) for one in wanted]
+        for topic in asked:
+            _add_operations(broker, request, message, topic)
+        response = _response(broker, request, message, [*asked, *denied])
         request.reply.complete(encode_response(header, response))
         _note_moves_told(broker, request, [_find(broker, one) for one in wanted])
         return
@@ -237,19 +243,59 @@ def _answer(
         message.include_topic_authorized_operations,
     )
     personal = sees is not EVERYTHING or (broker.authorizer is not None and any(flags))
+    told = _all_told(broker, request)
+    topics: list[MetadataResponseTopic] = []
+    work = _every_topic(broker, request, message, sees, topics)
+    if personal:  # what others were told must not be told to this client
+
+        def encode() -> None:
+            response = _response(broker, request, message, topics)
+            answer_aside(broker, request, len(topics), lambda: response)
+            told()
+
+        broker.portions.in_steps(broker, request.reply, work, encode)
+        return
     state, variant = _state(broker), (header.api_version, *flags, listener)
-    frame = None
-    if not personal:  # what others were told must not be told to this client
-        frame = broker.metadata_cache.get(state, variant, header.correlation_id)
-    if frame is None:
-        shown = filter(lambda topic: sees(topic.name), broker.registry.topics.values())
-        topics = [_topic(broker, topic, header.api_version, listener) for topic in shown]
+    frame = broker.metadata_cache.get(state, variant, header.correlation_id)
+    if frame is None:  # at once: the others that ask now get the same
+        for _ in work:
+            pass
         frame = encode_response(header, _response(broker, request, message, topics))
-        if not personal:
-            broker.metadata_cache.put(state, variant, frame)
+        broker.metadata_cache.put(state, variant, frame)
     request.reply.complete(frame)
-    if _settled(broker, None, set()):
-        _leaders_told(request).told(None, broker.groups.now().boot_ns)
+    told()
+
+
+def _all_told(broker: Broker, request: Request) -> Callable[[], None]:
+    """To be called when the client gets an answer about all topics as they are now."""
+    if not _settled(broker, None, set()):
+        return lambda: None
+    return partial(_leaders_told(request).told, None, broker.groups.now().boot_ns)
+
+
+def _every_topic(
+    broker: Broker,
+    request: Request,
+    message: MetadataRequest,
+    sees: Callable[[str], bool],
+    topics: list[MetadataResponseTopic],
+) -> Iterator[None]:
+    """Collect all topics that the client may see, a thousand partitions or decisions at a time."""
+    version, listener = request.header.api_version, request.reply.connection.listener.name
+    each = COST_OF_TOPIC + COST_OF_OPERATIONS * message.include_topic_authorized_operations
+    cost = 0
+    for name in list(broker.registry.topics):
+        if cost >= STEP:
+            cost = 0
+            yield
+        topic = broker.registry.topics.get(name)
+        cost += each
+        if topic is None or not sees(name):
+            continue  # it has been deleted meanwhile, or is not for this client
+        shown = _topic(broker, topic, version, listener)
+        _add_operations(broker, request, message, shown)
+        topics.append(shown)
+        cost += len(topic.partitions)
 
 
 def _note_moves_told(broker: Broker, request: Request, topics: list[Topic | None]) -> None:
@@ -288,12 +334,6 @@ def _response(
     topics: list[MetadataResponseTopic],
 ) -> MetadataResponse:
     listener = request.reply.connection.listener.name
-    if message.include_topic_authorized_operations:
-        for topic in topics:
-            if topic.error_code == ErrorCode.NONE:
-                topic.topic_authorized_operations = operations(
-                    broker, request, ResourceType.TOPIC, topic.name or ""
-                )
     return MetadataResponse(
         brokers=known_brokers(broker, listener),
         cluster_id=broker.config.cluster_id,
@@ -303,6 +343,15 @@ def _response(
             broker, request, asked=message.include_cluster_authorized_operations
         ),
     )
+
+
+def _add_operations(
+    broker: Broker, request: Request, message: MetadataRequest, topic: MetadataResponseTopic
+) -> None:
+    if message.include_topic_authorized_operations and topic.error_code == ErrorCode.NONE:
+        topic.topic_authorized_operations = operations(
+            broker, request, ResourceType.TOPIC, topic.name or ""
+        )
 
 
 def controller(broker: Broker, listener: str) -> int:

@@ -8,7 +8,7 @@ What many names cost is paid elsewhere: they are sorted in the background, and p
 steps.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from heapq import nsmallest
 from typing import Final
@@ -28,6 +28,7 @@ from broker.requests.guard import guarded
 from broker.requests.refusals import BACKGROUND_FROM, answer_aside, refuse, refuse_more_than
 from broker.requests.request import Request
 from broker.requests.steps import STEP
+from broker.security.authorizer import EVERYTHING
 from paxos.ids import GroupId
 from wire.acls import ResourceType
 from wire.error_codes import ErrorCode
@@ -79,10 +80,11 @@ def _find_names(broker: Broker, request: Request, message: DescribeTopicPartitio
         return
     start = "" if message.cursor is None else message.cursor.topic_name
     limit = max(1, min(PAGE_MAX, message.response_partition_limit))
-    named: Sequence[PartitionsOfTopic | str] = message.topics or [
-        *filter(visible_topics(broker, request), broker.registry.topics)
-    ]
-    find = partial(_first, named, start, limit)
+    named: Sequence[PartitionsOfTopic | str] = message.topics
+    sees: Callable[[str], bool] = EVERYTHING  # the gate has judged those that are named
+    if not named:
+        named, sees = [*broker.registry.topics], visible_topics(broker, request)
+    find = partial(_first, named, sees, start, limit)
     page = guarded(broker, request, partial(_page, broker, request, message, limit))
     if len(named) < BACKGROUND_FROM:
         page(find())
@@ -90,10 +92,15 @@ def _find_names(broker: Broker, request: Request, message: DescribeTopicPartitio
         broker.background.submit(find, page)
 
 
-def _first(named: Sequence[PartitionsOfTopic | str], start: str, limit: int) -> list[str]:
+def _first(
+    named: Sequence[PartitionsOfTopic | str],
+    sees: Callable[[str], bool],
+    start: str,
+    limit: int,
+) -> list[str]:
     """One more than can be on a page: the next page begins with it."""
     names = {one if isinstance(one, str) else one.name for one in named}
-    return nsmallest(limit + 1, (name for name in names if name >= start))
+    return nsmallest(limit + 1, (name for name in names if name >= start and sees(name)))
 
 
 def _page(

@@ -1,7 +1,6 @@
 """What the gate asks where a name in the request is not enough (see `broker.security.table`)."""
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -12,7 +11,16 @@ from broker.handlers.groups.coordinators import BATCHED_FROM, KEY_GROUP, KEY_TRA
 from broker.handlers.groups.offsets import BATCHED_FETCH_FROM
 from broker.handlers.records.fetch import TOPIC_ID_FROM_VERSION
 from broker.handlers.security.edited_reply import Edit
-from broker.handlers.security.gate import Check, Outcome, check_needs, named, sort_out
+from broker.handlers.security.gate import (
+    PIECE,
+    Check,
+    Deciding,
+    Outcome,
+    at_once,
+    check_needs,
+    named,
+    sort_out,
+)
 from broker.handlers.topics.configs import ResourceType as ConfigType
 from broker.requests.access import DENIED, Access
 from broker.requests.context import Broker
@@ -39,6 +47,7 @@ _TOPIC: Final = ResourceType.TOPIC
 _GROUP: Final = ResourceType.GROUP
 
 
+@at_once
 def _later(broker: Broker, request: Request, access: Access) -> Outcome:
     """Its handler asks, when it makes the answer."""
     return Outcome(request.message)
@@ -63,7 +72,7 @@ def _by_name(access: Access, operation: Operation, name: str) -> ErrorCode:
 # -- topics ----------------------------------------------------------------------------------------
 
 
-def _fetch(broker: Broker, request: Request, access: Access) -> Outcome:
+def _fetch(broker: Broker, request: Request, access: Access) -> Deciding:
     by_id = request.header.api_version >= TOPIC_ID_FROM_VERSION
 
     def judge(one: Any) -> ErrorCode:  # noqa: ANN401  a FetchTopic
@@ -74,7 +83,7 @@ def _fetch(broker: Broker, request: Request, access: Access) -> Outcome:
     return sort_out(Outcome(request.message), named(ApiKey.FETCH, "topics"), judge)
 
 
-def _create_topics(broker: Broker, request: Request, access: Access) -> Outcome:
+def _create_topics(broker: Broker, request: Request, access: Access) -> Deciding:
     """Create Cluster allows every topic; else each needs Create Topic. The settings of a new topic
     are told to those who may describe them."""
     message = request.message
@@ -84,12 +93,13 @@ def _create_topics(broker: Broker, request: Request, access: Access) -> Outcome:
     def judge(one: Any) -> ErrorCode:  # noqa: ANN401  a CreatableTopic
         return ErrorCode.NONE if every else _by_name(access, Operation.CREATE, one.name)
 
-    outcome = sort_out(Outcome(message), named(ApiKey.CREATE_TOPICS, "topics"), judge)
-    hidden = {
-        one.name
-        for one in message.topics
-        if not access.quietly(Operation.DESCRIBE_CONFIGS, _TOPIC, one.name)
-    }
+    outcome = yield from sort_out(Outcome(message), named(ApiKey.CREATE_TOPICS, "topics"), judge)
+    hidden: set[str] = set()
+    for number, one in enumerate(message.topics, 1):
+        if not access.quietly(Operation.DESCRIBE_CONFIGS, _TOPIC, one.name):
+            hidden.add(one.name)
+        if number % PIECE == 0:
+            yield
     if not hidden:
         return outcome
 
@@ -103,7 +113,7 @@ def _create_topics(broker: Broker, request: Request, access: Access) -> Outcome:
     return attrs.evolve(outcome, edits=(*outcome.edits, hide))
 
 
-def _delete_topics(broker: Broker, request: Request, access: Access) -> Outcome:
+def _delete_topics(broker: Broker, request: Request, access: Access) -> Deciding:
     message = request.message
     assert isinstance(message, DeleteTopicsRequest)
     if request.header.api_version < NAMED_TOPICS_FROM:
@@ -118,7 +128,7 @@ def _delete_topics(broker: Broker, request: Request, access: Access) -> Outcome:
     return sort_out(Outcome(message), named(ApiKey.DELETE_TOPICS, "topics"), judge)
 
 
-def _topic_partitions(broker: Broker, request: Request, access: Access) -> Outcome:
+def _topic_partitions(broker: Broker, request: Request, access: Access) -> Deciding:
     """Of all topics, those that may not be described are left out by the handler."""
     row = named(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "topics")
     return sort_out(
@@ -138,7 +148,7 @@ _OF_CONFIG: Final = {
 """What a resource with settings is for the rules."""
 
 
-def _configs(operation: Operation, broker: Broker, request: Request, access: Access) -> Outcome:
+def _configs(operation: Operation, broker: Broker, request: Request, access: Access) -> Deciding:
     """A type that does not exist is left to the handler, which refuses it."""
 
     def judge(one: Any) -> ErrorCode:  # noqa: ANN401  a resource of one of three requests
@@ -158,7 +168,7 @@ def _configs(operation: Operation, broker: Broker, request: Request, access: Acc
 # -- groups and producers --------------------------------------------------------------------------
 
 
-def _find_coordinator(broker: Broker, request: Request, access: Access) -> Outcome:
+def _find_coordinator(broker: Broker, request: Request, access: Access) -> Deciding:
     message = request.message
     assert isinstance(message, FindCoordinatorRequest)
     kinds = {KEY_GROUP: _GROUP, KEY_TRANSACTION: ResourceType.TRANSACTIONAL_ID}
@@ -173,10 +183,10 @@ def _find_coordinator(broker: Broker, request: Request, access: Access) -> Outco
     if request.header.api_version < BATCHED_FROM:
         return Outcome(message, judge(message.key))
     row = named(ApiKey.FIND_COORDINATOR, "coordinator_keys")
-    return sort_out(Outcome(message), row, judge)
+    return (yield from sort_out(Outcome(message), row, judge))
 
 
-def _offset_fetch(broker: Broker, request: Request, access: Access) -> Outcome:
+def _offset_fetch(broker: Broker, request: Request, access: Access) -> Deciding:
     """Groups are refused as such; within the others, topics that are named one by one. Of all
     offsets of a group, those of topics that may not be described are left out."""
     message = request.message
@@ -187,33 +197,35 @@ def _offset_fetch(broker: Broker, request: Request, access: Access) -> Outcome:
             return Outcome(None, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if message.topics is None:
             return Outcome(message, edits=_hiding(sees, None))
-        return _described_offsets(Outcome(message), access)
+        return (yield from _described_offsets(Outcome(message), access))
 
     def judge(one: Any) -> ErrorCode:  # noqa: ANN401  an OffsetFetchRequestGroup
         may = access.may(Operation.DESCRIBE, _GROUP, one.group_id)
         return ErrorCode.NONE if may else ErrorCode.GROUP_AUTHORIZATION_FAILED
 
-    outcome = sort_out(Outcome(message), named(ApiKey.OFFSET_FETCH, "groups"), judge)
+    outcome = yield from sort_out(Outcome(message), named(ApiKey.OFFSET_FETCH, "groups"), judge)
     if outcome.message is None or sees is EVERYTHING:
         return outcome
-    return _within_groups(outcome, access, sees)
+    return (yield from _within_groups(outcome, access, sees))
 
 
-def _described_offsets(outcome: Outcome, access: Access) -> Outcome:
+def _described_offsets(outcome: Outcome, access: Access) -> Deciding:
     """Of one group: without the topics that are named and may not be described."""
     describe = partial(_by_name, access, Operation.DESCRIBE)
     return sort_out(outcome, _OLD_TOPICS, lambda one: describe(one.name))
 
 
-def _within_groups(outcome: Outcome, access: Access, sees: Callable[[str], bool]) -> Outcome:
+def _within_groups(outcome: Outcome, access: Access, sees: Callable[[str], bool]) -> Deciding:
     groups: list[Any] = []
     refused: dict[str, list[Edit]] = {}
+    refused_rows = 0
     for group in outcome.message.groups:
         judged = Outcome(group)
         if group.topics is not None:
-            judged = _described_offsets(judged, access)
+            judged = yield from _described_offsets(judged, access)
         if judged.edits:
             refused.setdefault(group.group_id, []).extend(judged.edits)
+            refused_rows += judged.refused
             left = () if judged.message is None else judged.message.topics
             groups.append(attrs.evolve(group, topics=list(left)))
         else:
@@ -225,13 +237,13 @@ def _within_groups(outcome: Outcome, access: Access, sees: Callable[[str], bool]
                 for edit in refused.pop(one.group_id, ()):
                     edit(one)
 
-    edits = outcome.edits
+    edits, rows = outcome.edits, outcome.refused + refused_rows
     whole = frozenset(one.group_id for one in groups if one.topics is None)
     if whole:
         edits += _hiding(sees, whole)
     if refused:
         edits += (add,)
-    return Outcome(attrs.evolve(outcome.message, groups=groups), edits=edits)
+    return Outcome(attrs.evolve(outcome.message, groups=groups), edits=edits, refused=rows)
 
 
 _OLD_TOPICS: Final[Named] = named(ApiKey.OFFSET_FETCH, "topics")
@@ -252,6 +264,7 @@ def _hiding(sees: Callable[[str], bool], whole: frozenset[str] | None) -> tuple[
     return (hide,)
 
 
+@at_once
 def _list_groups(broker: Broker, request: Request, access: Access) -> Outcome:
     """All of them for those who may describe the cluster, else each that may be described."""
     sees = access.sees(Operation.DESCRIBE, _GROUP)
@@ -264,6 +277,7 @@ def _list_groups(broker: Broker, request: Request, access: Access) -> Outcome:
     return Outcome(request.message, edits=(hide,))
 
 
+@at_once
 def _init_producer_id(broker: Broker, request: Request, access: Access) -> Outcome:
     """Who may write to any topic may have an id for it (KIP-679)."""
     message = request.message
@@ -280,32 +294,54 @@ def _init_producer_id(broker: Broker, request: Request, access: Access) -> Outco
     return Outcome(None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
-def _add_partitions(broker: Broker, request: Request, access: Access) -> Outcome:
+def _add_partitions(broker: Broker, request: Request, access: Access) -> Deciding:
     of_client, of_broker = ROWS[ApiKey.ADD_PARTITIONS_TO_TXN].needs
     from_broker = request.header.api_version >= MANY_TRANSACTIONS_FROM
     return check_needs((of_broker if from_broker else of_client,), broker, request, access)
 
 
-def _group_heartbeat(broker: Broker, request: Request, access: Access) -> Outcome:
+def _group_heartbeat(broker: Broker, request: Request, access: Access) -> Deciding:
     """A member that subscribes to what it may not describe is refused, as in Kafka. A pattern is
     one that matches no such topic now: Kafka would leave those out."""
     message = request.message
     assert isinstance(message, ConsumerGroupHeartbeatRequest)
     if not access.may(Operation.READ, _GROUP, message.group_id):
         return Outcome(None, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    topics = list(message.subscribed_topic_names or ())
-    if message.subscribed_topic_regex:
-        sees = access.sees(Operation.DESCRIBE, _TOPIC)
-        hidden = [name for name in broker.registry.topics if not sees(name)]
-        with suppress(ValueError):  # the coordinator refuses it
-            topics += sorted(matching(message.subscribed_topic_regex, hidden))
-    for name in topics:
+    for number, name in enumerate(message.subscribed_topic_names or (), 1):
         if not access.may(Operation.DESCRIBE, _TOPIC, name):
+            return Outcome(None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if number % PIECE == 0:
+            yield
+    if message.subscribed_topic_regex:
+        hidden = yield from _matches_hidden(broker, access, message.subscribed_topic_regex)
+        if hidden is not None:
+            access.may(Operation.DESCRIBE, _TOPIC, hidden)  # it is an attempt
             return Outcome(None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return Outcome(message)
 
 
-def _group_describe(broker: Broker, request: Request, access: Access) -> Outcome:
+def _matches_hidden(
+    broker: Broker, access: Access, pattern: str
+) -> Generator[None, None, str | None]:
+    """A topic that the pattern matches and that may not be described."""
+    sees = access.sees(Operation.DESCRIBE, _TOPIC)
+    if sees is EVERYTHING:
+        return None
+    names = list(broker.registry.topics)
+    for start in range(0, len(names), PIECE):
+        if start:
+            yield
+        hidden = [name for name in names[start : start + PIECE] if not sees(name)]
+        try:
+            found = matching(pattern, hidden)
+        except ValueError:
+            return None  # the coordinator refuses it
+        if found:
+            return min(found)
+    return None
+
+
+def _group_describe(broker: Broker, request: Request, access: Access) -> Deciding:
     """A group whose members have topics that may not be described is not described at all."""
     row = named(ApiKey.CONSUMER_GROUP_DESCRIBE, "group_ids")
 
@@ -313,7 +349,7 @@ def _group_describe(broker: Broker, request: Request, access: Access) -> Outcome
         may = access.may(Operation.DESCRIBE, _GROUP, name)
         return ErrorCode.NONE if may else ErrorCode.GROUP_AUTHORIZATION_FAILED
 
-    outcome = sort_out(Outcome(request.message), row, judge)
+    outcome = yield from sort_out(Outcome(request.message), row, judge)
     sees = access.sees(Operation.DESCRIBE, _TOPIC)
     if sees is EVERYTHING:
         return outcome

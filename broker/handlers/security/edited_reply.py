@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from broker.requests.context import Broker
+from broker.requests.refusals import BACKGROUND_FROM
 from broker.requests.reply_around import ReplyAround
 from broker.requests.request import Request
 from wire.apis import decode_response, encode_response
@@ -17,13 +18,17 @@ AT_ONCE_BYTES: Final = 16 * 1024
 
 
 class EditedReply(ReplyAround):
-    def __init__(self, broker: Broker, request: Request, edits: Sequence[Edit]) -> None:
-        self._broker, self._edits = broker, edits
+    """The edits add `rows` of their own."""
+
+    def __init__(
+        self, broker: Broker, request: Request, edits: Sequence[Edit], rows: int = 0
+    ) -> None:
+        self._broker, self._edits, self._rows = broker, edits, rows
         self._header = request.header
         super().__init__(request.reply)
 
     def complete(self, chunks: list[Buffer]) -> None:
-        if sum(map(len, chunks)) <= AT_ONCE_BYTES:
+        if self._rows < BACKGROUND_FROM and sum(map(len, chunks)) <= AT_ONCE_BYTES:
             self._reply.complete(self._edited(chunks))
         else:
             self._broker.background.submit(lambda: self._edited(chunks), self._reply.complete)

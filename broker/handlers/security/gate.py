@@ -7,13 +7,14 @@ each. What needs more than a name is in `broker.handlers.security.by_hand`; what
 when the answer is made (Metadata, topics in descriptions of groups) is asked for there.
 
 A large request is served in portions (`broker.requests.portions`), and each portion passes here.
+One of an API that is not cut is decided piece by piece, a round each, so that nobody waits for it.
 Whoever is let through is not asked again: what waits, as a long poll does, ends as it began, and
 what is forwarded to another node was allowed by the one that the client is connected to.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from functools import partial, wraps
+from typing import Any, Final
 
 import attrs
 
@@ -22,27 +23,45 @@ from broker.ports import Reply
 from broker.requests.access import DENIED, TEXTS, Access
 from broker.requests.context import Broker
 from broker.requests.named_items import NAMED, Named
-from broker.requests.refusals import BYTES_OF_A_THING, refuse
+from broker.requests.portions import SPLIT_RULES
+from broker.requests.refusals import BYTES_OF_A_THING, answer_aside, refuse
 from broker.requests.request import Request
 from broker.security.table import PLAIN, ROWS, Need
 from wire.acls import CLUSTER_NAME
-from wire.apis import APIS, ApiKey, encode_response
+from wire.apis import APIS, ApiKey, decode_request
 from wire.error_codes import ErrorCode
 
 Handler = Callable[[Broker, Request], None]
+PIECE: Final = 200
+"""Items decided in one round: a millisecond, where all of them are denied and written down."""
 
 
 @attrs.frozen
 class Outcome:
     """What becomes of a request. `error`: all of it is refused. Else `message` is served, or
-    nothing if that is None, and the edits change the answer."""
+    nothing if that is None, and the edits change the answer, to which they add `refused` rows."""
 
     message: Any
     error: ErrorCode = ErrorCode.NONE
     edits: tuple[Edit, ...] = ()
+    refused: int = 0
 
 
-Check = Callable[[Broker, Request, Access], Outcome]
+Deciding = Generator[None, None, Outcome]
+"""Yields where others may have a turn."""
+Check = Callable[[Broker, Request, Access], Deciding]
+
+
+def at_once(check: Callable[[Broker, Request, Access], Outcome]) -> Check:
+    """A check of one piece."""
+
+    @wraps(check)
+    def deciding(broker: Broker, request: Request, access: Access) -> Deciding:
+        outcome = check(broker, request, access)
+        yield from ()
+        return outcome
+
+    return deciding
 
 
 def gated(handlers: Mapping[int, Handler], by_hand: Mapping[int, Check]) -> dict[int, Handler]:
@@ -56,21 +75,60 @@ def gated(handlers: Mapping[int, Handler], by_hand: Mapping[int, Check]) -> dict
 
 def _serve(handler: Handler, check: Check, broker: Broker, request: Request) -> None:
     assert broker.authorizer is not None
-    outcome = check(broker, request, Access(broker.authorizer, request))
+    request = _kept(request)
+    deciding = check(broker, request, Access(broker.authorizer, request))
+    cut = request.header.api_key in SPLIT_RULES  # then it is a portion: the next must not overtake
+    try:
+        next(deciding)
+        while cut:
+            next(deciding)
+    except StopIteration as end:
+        _act(handler, broker, request, end.value)
+        return
+    found: list[Outcome] = []
+
+    def rest() -> Iterator[None]:
+        yield
+        found.append((yield from deciding))
+
+    def done() -> None:
+        _act(handler, broker, request, found[0])
+
+    broker.portions.in_steps(broker, request.reply, rest(), done)
+
+
+def _kept(request: Request) -> Request:
+    """One that may take several rounds must not refer to a frame that ends with this one."""
+    message: Any = request.message
+    key = request.header.api_key
+    named = (getattr(message, row.asked, None) for row in NAMED.get(key, ()))
+    long = any(len(items) > PIECE for items in named if items)
+    if request.owned or not (long or getattr(message, "subscribed_topic_regex", None)):
+        return request
+    frame = memoryview(bytes(request.frame))
+    message = decode_request(request.header, frame)
+    return attrs.evolve(request, frame=frame, owned=True, message=message)
+
+
+def _act(handler: Handler, broker: Broker, request: Request, outcome: Outcome) -> None:
     if outcome.error is not ErrorCode.NONE:
         _refuse_all(broker, request, outcome.error)
     elif not outcome.edits:
         handler(broker, request)
     elif outcome.message is not None:
-        reply: Reply = EditedReply(broker, request, outcome.edits)
+        reply: Reply = EditedReply(broker, request, outcome.edits, outcome.refused)
         handler(broker, attrs.evolve(request, message=outcome.message, reply=reply))
     elif _has_no_answer(request):
         request.reply.close(TEXTS[ErrorCode.TOPIC_AUTHORIZATION_FAILED])
     else:
         answer: Any = APIS[request.header.api_key].response()
-        for edit in outcome.edits:
-            edit(answer)
-        request.reply.complete(encode_response(request.header, answer))
+
+        def make() -> Any:  # noqa: ANN401  a Response
+            for edit in outcome.edits:
+                edit(answer)
+            return answer
+
+        answer_aside(broker, request, outcome.refused, make)
 
 
 def _has_no_answer(request: Request) -> bool:
@@ -88,7 +146,9 @@ def _refuse_all(broker: Broker, request: Request, error: ErrorCode) -> None:
 # -- what the table says plainly -------------------------------------------------------------------
 
 
-def check_needs(needs: Iterable[Need], broker: Broker, request: Request, access: Access) -> Outcome:
+def check_needs(
+    needs: Iterable[Need], broker: Broker, request: Request, access: Access
+) -> Deciding:
     """Those of the whole request first, as in Kafka."""
     message: Any = request.message
     for need in needs:
@@ -99,11 +159,11 @@ def check_needs(needs: Iterable[Need], broker: Broker, request: Request, access:
     outcome = Outcome(message)
     for need in needs:
         if need.each:
-            outcome = _each(need, request.header.api_key, outcome, access)
+            outcome = yield from _each(need, request.header.api_key, outcome, access)
     return outcome
 
 
-def _each(need: Need, key: int, outcome: Outcome, access: Access) -> Outcome:
+def _each(need: Need, key: int, outcome: Outcome, access: Access) -> Deciding:
     error = DENIED[need.resource]
 
     def judge(one: Any) -> ErrorCode:  # noqa: ANN401  an item of any request
@@ -119,27 +179,31 @@ def named(key: int, field: str) -> Named:
     return next(row for row in NAMED[key] if row.asked == field)
 
 
-def sort_out(outcome: Outcome, row: Named, judge: Callable[[Any], ErrorCode]) -> Outcome:
+def sort_out(outcome: Outcome, row: Named, judge: Callable[[Any], ErrorCode]) -> Deciding:
     """Take those items out of the request that `judge` has an error for."""
     message = outcome.message
     if message is None:
         return outcome
     items = getattr(message, row.asked) or ()
     allowed: list[Any] = []
-    refused: dict[ErrorCode, list[Any]] = {}
-    for one in items:
-        error = judge(one)
-        (allowed if error is ErrorCode.NONE else refused.setdefault(error, [])).append(one)
-    if not refused:
+    rows: list[Any] = []
+    denied = False
+    for start in range(0, len(items), PIECE):
+        if start:
+            yield
+        refused: dict[ErrorCode, list[Any]] = {}
+        for one in items[start : start + PIECE]:
+            error = judge(one)
+            (allowed if error is ErrorCode.NONE else refused.setdefault(error, [])).append(one)
+        for error, some in refused.items():
+            denied = True
+            part = attrs.evolve(message, **{row.asked: some})
+            rows += row.refusals(part, error, TEXTS[error])
+    if not denied:
         return outcome
-    rows = [
-        refusal
-        for error, some in refused.items()
-        for refusal in row.refusals(attrs.evolve(message, **{row.asked: some}), error, TEXTS[error])
-    ]
 
     def add(answer: Any) -> None:  # noqa: ANN401  a Response
         setattr(answer, row.answered, [*(getattr(answer, row.answered) or ()), *rows])
 
     left = attrs.evolve(message, **{row.asked: allowed}) if allowed else None
-    return Outcome(left, edits=(*outcome.edits, add))
+    return Outcome(left, edits=(*outcome.edits, add), refused=outcome.refused + len(rows))

@@ -82,6 +82,71 @@ def test_everything_follows_from_the_file(tmp_path: Path) -> None:
     assert all(one.founders == (1, 2, 3, 4, 5, 6) for one in configs)
 
 
+LISTENERS = """
+[tls]
+certificate = "/etc/bus/b.crt"
+key = "/etc/bus/b.key"
+[[listeners]]
+name = "LOCAL"
+bind = "127.0.0.1:9192"
+protocol = "plaintext"
+[[listeners]]
+name = "CLIENTS"
+bind = "10.0.0.2:9092"
+advertised = "b.example:19092"
+protocol = "sasl_ssl"
+[security]
+sasl_mechanisms = ["SCRAM-SHA-512"]
+authorizer = "acl"
+super_users = ["User:admin"]
+audit_log = "/var/log/evenkeel/audit.log"
+"""
+INSTEAD = (
+    ('kafka = "10.0.0.2:9092"\nadvertised_kafka = "b.example:19092"\n', ""),
+    ("[security]\n", LISTENERS),
+)
+
+
+def test_each_node_has_the_listeners_its_ports_above(tmp_path: Path) -> None:
+    plan = written(tmp_path, "", *INSTEAD)
+    configs = plan.write(plan.running(2), {}, tmp_path / "files")
+    found = [
+        {one.name: (str(one.bind), str(one.told_to_clients)) for one in config.for_clients}
+        for config in configs
+    ]
+    assert found == [
+        {
+            "CLIENTS": ("10.0.0.2:9092", "b.example:19092"),
+            "LOCAL": ("127.0.0.1:9192", "127.0.0.1:9192"),
+        },
+        {
+            "CLIENTS": ("10.0.0.2:9093", "b.example:19093"),
+            "LOCAL": ("127.0.0.1:9193", "127.0.0.1:9193"),
+        },
+    ]
+    assert [one.security.audit_log for one in configs] == [
+        "/var/log/evenkeel/audit-2.log",
+        "/var/log/evenkeel/audit-5.log",
+    ]
+    assert all(one.tls.key == Path("/etc/bus/b.key") for one in configs)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('protocol = "sasl_ssl"', 'protocol = "sasl"'), 'protocol = "sasl": expected'),
+        (('protocol = "sasl_ssl"', 'protocl = "sasl_ssl"'), "unknown key protocl"),
+        (('bind = "127.0.0.1:9192"', 'bind = "127.0.0.1:9093"'), "would both be 9093"),
+        (("[lease]", '[listen]\nhttp = "127.0.0.1:9091"\n[lease]'), "not TOML"),
+        (('peer = "10.0.0.2:7092"\n', 'kafka = "10.0.0.2:9000"\npeer = "10.0.0.2:7092"\n'),
+         "listen.kafka: it is the short form of one listener"),
+        (("certificate = ", "# certificate = "), "needs tls.certificate"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_listeners(change: tuple[str, str], said: str, tmp_path: Path) -> None:
+    assert said in refusal(tmp_path, "", *INSTEAD, change)
+
+
 @pytest.mark.parametrize(
     ("more", "cores", "with_data", "runs"),
     [

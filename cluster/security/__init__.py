@@ -1,0 +1,1 @@
+"""What makes a cluster on this machine secure: its authority, first user and clients' settings."""
