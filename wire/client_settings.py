@@ -144,6 +144,8 @@ class SecuritySettings:
     password: str | None = attrs.field(default=None, repr=False)
     token_location: str | None = None
     """The file with the token of OAUTHBEARER, which is read for every authentication."""
+    token_elsewhere: bool = False
+    """Whoever asks has a token of their own."""
 
     def __attrs_post_init__(self) -> None:
         if self.protocol.has_sasl:
@@ -164,7 +166,7 @@ class SecuritySettings:
         if self.mechanism is None:
             _refuse("sasl.mechanism", "is missing", f"one of {_names(Mechanism)}")
         if not self.mechanism.has_password:
-            if not self.token_location:
+            if not self.token_location and not self.token_elsewhere:
                 _refuse(
                     "sasl.oauthbearer.token.endpoint.url",
                     "is missing",
@@ -186,7 +188,9 @@ class SecuritySettings:
         return f"has no effect with security.protocol={self.protocol.value}"
 
 
-def security_settings(options: Mapping[str, str]) -> SecuritySettings:
+def security_settings(
+    options: Mapping[str, str], *, token_elsewhere: bool = False
+) -> SecuritySettings:
     """Read Kafka's options; case does not matter in their names, as in Spark.
 
     Raises:
@@ -219,6 +223,7 @@ def security_settings(options: Mapping[str, str]) -> SecuritySettings:
         username=username,
         password=password,
         token_location=_token_file(given.get("sasl.oauthbearer.token.endpoint.url")),
+        token_elsewhere=token_elsewhere,
     )
 
 

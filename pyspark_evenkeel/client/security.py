@@ -1,4 +1,4 @@
-"""How brokers are trusted and how we say who we are, from Kafka's names (wire/client_settings.py)."""
+"""How brokers are trusted and how we say who we are, by Kafka's names (wire/client_settings.py)."""
 
 import ssl
 from collections.abc import Mapping

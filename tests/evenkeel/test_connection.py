@@ -10,7 +10,8 @@ import trio
 import trio.testing
 
 from evenkeel.config import ClientConfig
-from evenkeel.connection import Connection, connect
+from evenkeel.connection import Connection
+from evenkeel.opening import connect
 from evenkeel.errors import (
     DisconnectedError,
     TimedOutError,

@@ -16,7 +16,8 @@ import trio
 from cluster.recorder import Recorder
 from cluster.spec import ClusterSpec, NodeSpec
 from evenkeel.config import ClientConfig
-from evenkeel.connection import Connection, Pending, connect
+from evenkeel.connection import Connection, Pending
+from evenkeel.opening import connect
 from evenkeel.errors import EvenkeelError
 from history.record import Key, Op, Outcome, Record
 from tests.exam.hurting import until_true
