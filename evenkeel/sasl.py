@@ -48,7 +48,7 @@ class Sasl:
             raise ConfigurationError("a username or password with a zero byte")
 
     async def current_token(self) -> str:
-        """"" with a mechanism that has none; whatever the function raises."""
+        """ "" with a mechanism that has none; whatever the function raises."""
         token = self.token
         if token is None or isinstance(token, str):
             return token or ""

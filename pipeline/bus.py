@@ -23,6 +23,7 @@ def add_bus_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--options-from",
+        "--command-config",
         metavar="FILE",
         help="a file with more of them, one per line: `ps` shows no passwords of a file",
     )

@@ -176,9 +176,7 @@ class SecuritySettings:
                 _refuse("sasl.username", "has no effect with OAUTHBEARER", "a token")
             return
         if self.token_location:
-            _refuse(
-                "sasl.oauthbearer.token.endpoint.url", "needs sasl.mechanism=OAUTHBEARER", "it"
-            )
+            _refuse("sasl.oauthbearer.token.endpoint.url", "needs sasl.mechanism=OAUTHBEARER", "it")
         if not self.username or not self.password:
             _refuse("sasl.username and sasl.password", "are missing", "or sasl.jaas.config")
         if "\0" in self.username + self.password:

@@ -1,9 +1,11 @@
 """Names for clusters: `evenkeel context add prod --http ... --bootstrap ...`.
 
-A context is how to reach one cluster: the addresses of its nodes, or the directory of a local one,
-and the cluster's id as it was when the context was made. Commands compare that id before they do
-anything, so an address that another cluster has by now is not taken for the old one. They are in
-one file of the user, `contexts.json`; cli.clusters.target decides when a context is meant.
+A context, or profile, is how to reach one cluster: the addresses of its nodes, or the directory of
+a local one, how to log in there, and the cluster's id as it was when the context was made. Commands
+compare that id before they do anything, so an address that another cluster has by now is not taken
+for the old one. They are in one file of the user, `contexts.json`, without secrets: what is needed
+to log in is in a file of its own (cli.clusters.logins). cli.clusters.target decides when a context
+is meant.
 """
 
 import json
@@ -36,6 +38,8 @@ class Context:
     http: tuple[Address, ...] = ()
     data: Path | None = None
     cluster_id: str = ""
+    login: Path | None = None
+    """A properties file of security, kept for this context."""
 
     @property
     def told(self) -> str:
@@ -53,6 +57,7 @@ class Context:
             "http": [str(one) for one in self.http],
             "data": None if self.data is None else str(self.data),
             "cluster_id": self.cluster_id,
+            "login": None if self.login is None else str(self.login),
         }
 
 
@@ -137,13 +142,14 @@ def read(env: Mapping[str, str] = os.environ) -> Contexts:
 
 
 def _context(name: str, value: Mapping[str, Any]) -> Context:
-    data = value.get("data")
+    data, login = value.get("data"), value.get("login")
     return Context(
         name=name,
         bootstrap=str(value.get("bootstrap") or ""),
         http=tuple(parse_address(one) for one in value.get("http") or ()),
         data=None if data is None else Path(data),
         cluster_id=str(value.get("cluster_id") or ""),
+        login=None if login is None else Path(login),
     )
 
 

@@ -45,6 +45,8 @@ class Target:
     http: tuple[Address, ...] = ()
     cluster_id: str = ""
     context: str = ""
+    login: Path | None = None
+    """How to log in there, unless --command-config says otherwise."""
     why: str = ""
 
 
@@ -171,6 +173,7 @@ def _of_context(context: Context, changes: bool, why: str) -> Target:
         http=context.http,
         cluster_id=context.cluster_id,
         context=context.name,
+        login=context.login,
         why=why,
     )
 

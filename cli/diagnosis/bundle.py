@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from cli.clusters import reach
+from cli.clusters import logins, reach
 from cli.clusters import target as chosen
 from cli.diagnosis import doctor
 from cluster import health
@@ -51,6 +51,7 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     text = f"seconds to wait for each answer ({doctor.TRY_S:g})"
     sub.add_argument("--timeout", type=chosen.seconds, default=doctor.TRY_S, metavar="S", help=text)
     chosen.add_options(sub, changes=False, http=True)
+    logins.add_option(sub)
 
 
 def run(options: Any) -> int:  # noqa: ANN401 (argparse's)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from cli.clusters import reach
+from cli.clusters import logins, reach
 from cli.clusters import target as chosen
 from cli.clusters.kafka_commands import FAILED
 from cluster import health, status
@@ -55,6 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = f"seconds to wait for each step ({TRY_S:g})"
     parser.add_argument("--timeout", type=chosen.seconds, default=TRY_S, metavar="S", help=text)
     chosen.add_options(parser, changes=False, http=True, bootstrap=True)
+    logins.add_option(parser)
 
 
 def run(options: Any) -> int:  # noqa: ANN401 (argparse's)
@@ -99,21 +100,23 @@ def examine(options: Any) -> Examination:  # noqa: ANN401 (argparse's)
         bootstrap = reach.bootstrap_of(options)
     except health.HealthError:
         return found
-    as_client(found, bootstrap, options.timeout)
+    as_client(found, bootstrap, options.timeout, logins.of(options))
     return found
 
 
 # --- as a client ---------------------------------------------------------------------------------
 
 
-def as_client(found: Examination, bootstrap: str, timeout_s: float) -> None:
+def as_client(
+    found: Examination, bootstrap: str, timeout_s: float, login: Mapping[str, str]
+) -> None:
     addresses = [Address(*one) for one in parse_addresses(bootstrap)]
     good = [one for one in addresses if _connects(found, one, "bootstrap", timeout_s)]
     if not good:
         return
     words = ",".join(map(str, good))
     try:
-        cluster, topics = trio.run(_asked, words, timeout_s)
+        cluster, topics = trio.run(_asked, words, timeout_s, login)
     except EvenkeelError as error:
         found.wrong(
             f"{words} takes connections and does not answer as Kafka does: {error}",
@@ -141,10 +144,15 @@ def as_client(found: Examination, bootstrap: str, timeout_s: float) -> None:
         )
 
 
-async def _asked(bootstrap: str, timeout_s: float) -> tuple[Any, Mapping[str, TopicDescription]]:
+async def _asked(
+    bootstrap: str, timeout_s: float, login: Mapping[str, str]
+) -> tuple[Any, Mapping[str, TopicDescription]]:
     limit_ms = max(1, round(timeout_s * 1000))
-    config = ClientConfig(
-        operation_timeout_ms=limit_ms, connect_timeout_ms=limit_ms, request_timeout_ms=limit_ms
+    config = ClientConfig.from_properties(
+        login,
+        operation_timeout_ms=limit_ms,
+        connect_timeout_ms=limit_ms,
+        request_timeout_ms=limit_ms,
     )
     async with Admin(bootstrap, client=config) as admin:
         return await admin.describe_cluster(), await admin.list_topics(internal=True)

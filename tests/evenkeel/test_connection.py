@@ -11,7 +11,6 @@ import trio.testing
 
 from evenkeel.config import ClientConfig
 from evenkeel.connection import Connection
-from evenkeel.opening import connect
 from evenkeel.errors import (
     DisconnectedError,
     TimedOutError,
@@ -19,6 +18,7 @@ from evenkeel.errors import (
     UnsupportedError,
 )
 from evenkeel.lifetime import background
+from evenkeel.opening import connect
 from tests.evenkeel.peers import PeerStream, Script, scripted
 from wire.apis import ApiKey
 from wire.error_codes import ErrorCode

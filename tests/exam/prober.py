@@ -17,8 +17,8 @@ from cluster.recorder import Recorder
 from cluster.spec import ClusterSpec, NodeSpec
 from evenkeel.config import ClientConfig
 from evenkeel.connection import Connection, Pending
-from evenkeel.opening import connect
 from evenkeel.errors import EvenkeelError
+from evenkeel.opening import connect
 from history.record import Key, Op, Outcome, Record
 from tests.exam.hurting import until_true
 from wire.apis import api_of
