@@ -290,8 +290,8 @@ def _show_one(options: Any) -> int:  # noqa: ANN401 (argparse's)
         print_json({**value, **context.to_json(), "settings": settings})
         return 0
     rows = [("cluster id", context.cluster_id), ("bootstrap", context.bootstrap)]
-    rows += [("http", ",".join(map(str, context.http))), ("data", context.data or "")]
-    rows += [("logs in with", context.login or ""), *settings.items()]
+    rows += [("http", ",".join(map(str, context.http))), ("data", str(context.data or ""))]
+    rows += [("logs in with", str(context.login or "")), *settings.items()]
     print(table((context.name, ""), [row for row in rows if row[1]]))
     return 0
 

@@ -23,7 +23,7 @@ from cluster import health, status
 from cluster.spec import ClusterSpec
 from cluster.state import NodeState, State
 from cluster.status import COLUMNS, ClusterView
-from evenkeel import Admin, ClientConfig, EvenkeelError, TopicDescription
+from evenkeel import Admin, AuthenticationError, ClientConfig, EvenkeelError, TopicDescription
 from runtime.config.fields import Address
 from wire.addresses import parse_addresses
 
@@ -117,10 +117,17 @@ def as_client(
     words = ",".join(map(str, good))
     try:
         cluster, topics = trio.run(_asked, words, timeout_s, login)
+    except AuthenticationError as error:
+        found.wrong(
+            f"{words} does not let us in: {error}",
+            "give --command-config a file with a user's name and password (docs/security.md)",
+        )
+        return
     except EvenkeelError as error:
         found.wrong(
             f"{words} takes connections and does not answer as Kafka does: {error}",
-            "see whether this is the Kafka port of a node (listen.kafka), and the node's log",
+            "see whether this is the Kafka port of a node (listen.kafka), the node's log, and whether "
+            "it asks who we are: --command-config",
         )
         return
     found.right.append(f"cluster {cluster.cluster_id} has {len(cluster.nodes)} nodes for clients")
