@@ -126,8 +126,8 @@ def as_client(
     except EvenkeelError as error:
         found.wrong(
             f"{words} takes connections and does not answer as Kafka does: {error}",
-            "see whether this is the Kafka port of a node (listen.kafka), the node's log, and whether "
-            "it asks who we are: --command-config",
+            "see whether this is the Kafka port of a node (listen.kafka), the node's log, and "
+            "whether it asks who we are: --command-config",
         )
         return
     found.right.append(f"cluster {cluster.cluster_id} has {len(cluster.nodes)} nodes for clients")
