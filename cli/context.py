@@ -25,6 +25,8 @@ from evenkeel import Admin, AuthenticationError, ClientConfig, EvenkeelError, pr
 from wire.client_settings import PREFIXES, Mechanism
 
 ASK_MS: Final = 2_000
+KEPT: Final = (*PREFIXES, "http.")
+"""What is kept of a properties file: how to log in to brokers, and to nodes' HTTP ports."""
 MECHANISM: Final = Mechanism.SCRAM_SHA_512.value
 
 
@@ -99,7 +101,7 @@ def _login(options: Any) -> dict[str, str]:  # noqa: ANN401 (argparse's)
         return {
             name: value
             for name, value in properties.read(options.command_config).items()
-            if name.lower().startswith(PREFIXES)
+            if name.lower().startswith(KEPT)
         }
     if options.no_tls and given:
         raise ContextError("--no-tls leaves no use for --ca, --certificate and --key")
@@ -131,7 +133,7 @@ def _add(options: Any) -> int:  # noqa: ANN401 (argparse's)
     ClientConfig.from_properties(login)  # what is wrong is told before anybody is asked
     made = _asked(_made(options), login)
     if login:
-        made = attrs.evolve(made, login=logins.keep(made.name, login))
+        made = attrs.evolve(made, command_config=logins.keep(made.name, login))
     else:
         logins.forget(made.name)
     contexts.write(attrs.evolve(known, known={**known.known, made.name: made}))
@@ -271,9 +273,9 @@ def _show(options: Any) -> int:  # noqa: ANN401 (argparse's)
         "data": None if target.path is None else str(target.path),
         "bootstrap": target.bootstrap or None,
         "http": [str(one) for one in target.http],
-        "login": None if target.login is None else str(target.login),
+        "command_config": None if target.command_config is None else str(target.command_config),
     }
-    logs_in = "" if target.login is None else f"\nlogs in with {target.login}"
+    logs_in = "" if target.command_config is None else f"\nlogs in with {target.command_config}"
     _say_or_json(options, f"{target.where}\nnamed by {target.why}{logs_in}", value)
     return 0
 
@@ -284,14 +286,16 @@ def _show_one(options: Any) -> int:  # noqa: ANN401 (argparse's)
         raise ContextError("NAME and --context name two clusters: give one of them")
     known = contexts.read()
     context = known.named(options.name)
-    settings = {} if context.login is None else logins.shown(logins.kept(context.login))
+    settings = (
+        {} if context.command_config is None else logins.shown(logins.kept(context.command_config))
+    )
     if options.json:
         value = {"context": context.name, "current": known.current == context.name}
         print_json({**value, **context.to_json(), "settings": settings})
         return 0
     rows = [("cluster id", context.cluster_id), ("bootstrap", context.bootstrap)]
     rows += [("http", ",".join(map(str, context.http))), ("data", str(context.data or ""))]
-    rows += [("logs in with", str(context.login or "")), *settings.items()]
+    rows += [("logs in with", str(context.command_config or "")), *settings.items()]
     print(table((context.name, ""), [row for row in rows if row[1]]))
     return 0
 

@@ -38,8 +38,8 @@ class Context:
     http: tuple[Address, ...] = ()
     data: Path | None = None
     cluster_id: str = ""
-    login: Path | None = None
-    """A properties file of security, kept for this context."""
+    command_config: Path | None = None
+    """A properties file with the way to log in, kept for this context."""
 
     @property
     def told(self) -> str:
@@ -57,7 +57,7 @@ class Context:
             "http": [str(one) for one in self.http],
             "data": None if self.data is None else str(self.data),
             "cluster_id": self.cluster_id,
-            "login": None if self.login is None else str(self.login),
+            "command_config": None if self.command_config is None else str(self.command_config),
         }
 
 
@@ -142,14 +142,14 @@ def read(env: Mapping[str, str] = os.environ) -> Contexts:
 
 
 def _context(name: str, value: Mapping[str, Any]) -> Context:
-    data, login = value.get("data"), value.get("login")
+    data, config = value.get("data"), value.get("command_config")
     return Context(
         name=name,
         bootstrap=str(value.get("bootstrap") or ""),
         http=tuple(parse_address(one) for one in value.get("http") or ()),
         data=None if data is None else Path(data),
         cluster_id=str(value.get("cluster_id") or ""),
-        login=None if login is None else Path(login),
+        command_config=None if config is None else Path(config),
     )
 
 

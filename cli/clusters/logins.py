@@ -1,4 +1,5 @@
-"""How commands log in: a file of `--command-config`, or the one that a context keeps.
+"""How commands log in: the file of `--command-config`, the one that a context keeps, or the one
+that the variable EVENKEEL_COMMAND_CONFIG names.
 
 Such a file has Kafka's own names (wire/client_settings.py), so one that is there for Kafka's tools
 does. The file of a context is a copy, `logins/NAME.properties` beside `contexts.json`; nobody but
@@ -17,6 +18,7 @@ from cli.clusters import target as chosen
 from cli.clusters.contexts import ContextError
 from evenkeel import ClientConfig, properties
 
+VARIABLE: Final = "EVENKEEL_COMMAND_CONFIG"
 FILES: Final = (
     "ssl.ca.location",
     "ssl.certificate.location",
@@ -43,8 +45,11 @@ def of(options: Any) -> dict[str, str]:  # noqa: ANN401 (argparse's)
     """
     if options.command_config is not None:
         return properties.read(options.command_config)
-    login = chosen.of(options).login
-    return {} if login is None else kept(login)
+    own = chosen.of(options).command_config
+    if own is not None:
+        return kept(own)
+    named = os.environ.get(VARIABLE)
+    return properties.read(Path(named)) if named else {}
 
 
 def kept(path: Path) -> dict[str, str]:

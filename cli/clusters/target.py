@@ -45,9 +45,9 @@ class Target:
     http: tuple[Address, ...] = ()
     cluster_id: str = ""
     context: str = ""
-    login: Path | None = None
-    """How to log in there, unless --command-config says otherwise."""
     why: str = ""
+    command_config: Path | None = None
+    """The context's."""
 
 
 def add_options(
@@ -173,8 +173,8 @@ def _of_context(context: Context, changes: bool, why: str) -> Target:
         http=context.http,
         cluster_id=context.cluster_id,
         context=context.name,
-        login=context.login,
         why=why,
+        command_config=context.command_config,
     )
 
 

@@ -144,8 +144,20 @@ def test_rates_are_read_and_said(typed: str, name: str, value: float, said: str)
 
 @pytest.mark.parametrize(
     "typed",
-    ["produce", "fly=1", "produce=fast", "produce=-1", "produce=0", "produce=10%", "request=5MB"]
-    + ["partitions=1MB/s", "produce=0.1", "produce=1e99", "produce=9999999GB", "produce=nan"],
+    [
+        "produce",
+        "fly=1",
+        "produce=fast",
+        "produce=-1",
+        "produce=0",
+        "produce=10%",
+        "request=5MB",
+        "partitions=1MB/s",
+        "produce=0.1",
+        "produce=1e99",
+        "produce=9999999GB",
+        "produce=nan",
+    ],
 )
 def test_what_is_no_rate_is_refused(typed: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
