@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from evenkeel import Admin, AuthenticationError, ClientConfig, ConfigurationError, Sasl
-from evenkeel.client import Client, Purpose, open_client
+from evenkeel.client import open_client
 from tests.evenkeel.peers import PeerStream, scripted
 from wire.error_codes import ErrorCode
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -122,10 +122,6 @@ async def test_a_listener_without_sasl_says_so() -> None:
             await asked(host, port, PLAIN)
 
 
-async def connected(client: Client) -> None:
-    await client.connection(-1, Purpose.GENERAL)
-
-
 async def test_while_a_session_is_renewed_requests_wait_and_follow_in_order() -> None:
     """What is in flight is answered first, and nothing is between handshake and authentication."""
     broker = Broker(SaslAuthenticateResponse(session_lifetime_ms=200))
@@ -137,7 +133,7 @@ async def test_while_a_session_is_renewed_requests_wait_and_follow_in_order() ->
         connection = await client.connection(-1)
         slow = connection.submit(ApiVersionsRequest("x", "1"), 3)
         with trio.fail_after(5):
-            while connection._held is None:
+            while connection._held is None:  # noqa: ASYNC110 (nobody is told)
                 await trio.sleep(0.01)
         late = [connection.submit(MetadataRequest([]), 1) for _ in range(3)]
         await trio.sleep(0.05)
