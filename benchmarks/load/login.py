@@ -22,7 +22,7 @@ from pyspark_evenkeel.client.security import (
 from pyspark_evenkeel.client.settings import ClusterSettings
 from pyspark_evenkeel.errors import EvenkeelSparkError
 
-VARIABLE: Final = "EVENKEEL_BENCHMARK_COMMAND_CONFIG"
+VARIABLE: Final = "BENCHMARKS_COMMAND_CONFIG"
 TOKEN_S: Final = 300.0
 """librdkafka asks for a token again when most of this is over."""
 

@@ -4,15 +4,18 @@ import contextlib
 import io
 import json
 import os
+import pickle
 import socket
 import stat
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import attrs
+import pyarrow as pa
 import pytest
 import trio
 
@@ -37,16 +40,17 @@ from evenkeel import (
 )
 from evenkeel.admin.acls import AccessRule
 from evenkeel.client import Purpose
-from pyspark_evenkeel.client.cluster import Cluster, Place
+from pyspark_evenkeel.client.cluster import Cluster
 from pyspark_evenkeel.client.settings import ClusterSettings
 from pyspark_evenkeel.errors import SecurityError
 from pyspark_evenkeel.options import parse_sink, parse_source
+from pyspark_evenkeel.source import EvenkeelSource
+from pyspark_evenkeel.worker import connected
+from pyspark_evenkeel.write.task import Task, write_task
 from runtime.config.fields import Address
 from tests.certs import Certs
 from tests.cluster.security.test_tls import ROOT, free_ports, until
 from wire.acls import Operation, ResourceType
-from wire.records.batch import Record, iterate_records
-from wire.records.batch_writer import build_batch
 from wire.scram import ScramMechanism, make_credential
 
 pytestmark = pytest.mark.cluster
@@ -417,23 +421,27 @@ def doctor(typed: Typed, how: list[str]) -> str:
 
 
 def test_the_data_source_reads_and_writes(node: Node) -> None:
-    """Its options as Spark's own Kafka source has them; driver and tasks use the same settings."""
+    """Options as Spark's own Kafka source has them. What a task gets is pickled, as Spark does it:
+    driver and executors log in with the same settings."""
     java = {f"kafka.{name}": text for name, text in node.login_in_tls("SCRAM-SHA-256").items()}
     java["kafka.bootstrap.servers"] = node.outside
     written = parse_sink({**java, "topic": "orders"}, streaming=False)
     read = parse_source({**java, "subscribe": "orders"}, streaming=False)
     assert PASSWORD not in repr(written) + repr(read)
-    with Cluster(written.cluster) as cluster:
-        batch = build_batch([Record(b"from the sink")])
-        at = cluster.produce(Place("orders", 0), batch).base_offset
-    with Cluster(read.cluster) as cluster:
-        found = [
-            record.value
-            for batches in cluster.read(Place("orders", 0), at, at + 1)
-            for one in batches
-            for record in iterate_records(one)
-        ]
-    assert found == [b"from the sink"]
+    rows = pa.record_batch({"value": pa.array([b"from the sink"], pa.binary())})
+    on_executor = pickle.loads(pickle.dumps(written))
+    write_task(iter([rows]), on_executor, Task("w", 0, 0), partial(connected, on_executor.cluster))
+    source = EvenkeelSource({**java, "subscribe": "orders"})
+    reader = source.reader(source.schema())
+    tasks = reader.partitions()
+    there = pickle.loads(pickle.dumps(reader))
+    values = [
+        value
+        for one in tasks
+        for batch in there.read(pickle.loads(pickle.dumps(one)))
+        for value in batch.column("value").to_pylist()
+    ]
+    assert b"from the sink" in values
     wrong = attrs.evolve(read.cluster.security, password=WRONG)
     settings = ClusterSettings(bootstrap=node.outside, security=wrong)
     with Cluster(settings) as cluster, pytest.raises(SecurityError) as told:
