@@ -95,12 +95,15 @@ def _iterations(text: str) -> int:
 
 
 def _run(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    if options.work in (_add, _passwd):
+        # asked for before there is an event loop, which would take Ctrl-C for itself
+        _check_name(options.name)
+        options.password = _new_password(options)
     return run_until_signal(partial(options.work, options))
 
 
 async def _add(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    _check_name(options.name)
-    password = _new_password(options)
+    password: str = options.password
     mechanisms = [MECHANISM_NAMES[one] for one in dict.fromkeys(options.mechanism or [DEFAULT])]
     async with open_admin(options) as admin:
         if await admin.users([options.name]):
@@ -114,8 +117,7 @@ async def _add(options: Any) -> int:  # noqa: ANN401 (argparse's)
 
 
 async def _passwd(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    _check_name(options.name)
-    password = _new_password(options)
+    password: str = options.password
     async with open_admin(options) as admin:
         user = await _existing(admin, options.name)
         names = dict.fromkeys(options.mechanism or user.mechanisms)
