@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
+from benchmarks.load import login
 from benchmarks.load.frames import TargetError
 from benchmarks.load.samples import SampleFolder
 from benchmarks.report import comparison as earlier
@@ -35,7 +36,14 @@ from cluster.workload import CLIENT_LOG
 from runtime.config.config import ConfigError
 
 RESULTS_DIR: Final = Path("bench-results")
-Refusals: Final = (TargetError, StartError, SpecError, ConfigError, state.StateError)
+Refusals: Final = (
+    TargetError,
+    login.LoginError,
+    StartError,
+    SpecError,
+    ConfigError,
+    state.StateError,
+)
 
 
 def options_of(arguments: Sequence[str]) -> argparse.Namespace:
@@ -54,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [one for one in BENCHMARKS if one.name in names]
     began = time.monotonic()
     try:
+        if options.command_config is not None and options.bootstrap_servers is None:
+            raise TargetError("--command-config is for brokers: name them with --bootstrap-servers")
+        login.use(options.command_config)
         against = None if options.compare is None else earlier.read(options.compare)
         context = environment.describe(state.DEFAULT_DATA_DIR)
         samples = None if options.samples is None else SampleFolder.of(options.samples, context)

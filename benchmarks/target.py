@@ -15,6 +15,7 @@ import trio
 from confluent_kafka import KafkaException
 from confluent_kafka import admin as kafka_admin
 
+from benchmarks.load import login
 from benchmarks.load.frames import TargetError, ask_any, leaders_of
 from benchmarks.machines.network import Network
 from benchmarks.machines.nodes import on_machines
@@ -66,7 +67,12 @@ class Target:
         """
         topic = f"benchmark-{name}-{secrets.token_hex(3)}"
         create = partial(
-            create_topic, self.bootstrap, topic, partitions=partitions, replication=self.replication
+            create_topic,
+            self.bootstrap,
+            topic,
+            partitions=partitions,
+            replication=self.replication,
+            settings=login.for_confluent(),
         )
         await trio.to_thread.run_sync(create)
         await self._wait_for_leaders(topic, partitions)
@@ -97,7 +103,9 @@ def delete_topic(bootstrap: str, topic: str) -> None:
     Raises:
         TargetError: if it is refused.
     """
-    admin = kafka_admin.AdminClient({"bootstrap.servers": bootstrap}, logger=CLIENT_LOG)
+    admin = kafka_admin.AdminClient(
+        {"bootstrap.servers": bootstrap, **login.for_confluent()}, logger=CLIENT_LOG
+    )
     try:
         admin.delete_topics([topic], request_timeout=REQUEST_S)[topic].result(REQUEST_S)
     except (KafkaException, TimeoutError) as error:

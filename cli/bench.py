@@ -85,6 +85,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="measure these brokers instead; creates topics there, and deletes them again",
     )
     parser.add_argument(
+        "--command-config",
+        type=Path,
+        metavar="FILE",
+        help="a properties file with security.protocol, sasl.username, ..., for these brokers",
+    )
+    parser.add_argument(
         "--peer",
         type=_peer,
         action="append",

@@ -13,6 +13,13 @@ WHICH CLUSTER
   evenkeel context add prod --bootstrap bus-1:9092 --http 127.0.0.1:18092
   evenkeel topic list --context prod      on every command
   evenkeel context show                   which one is meant here, and why
+  evenkeel profile add prod --bootstrap bus-1:9094 --user me --ca ca.crt
+
+WHO MAY DO WHAT
+  evenkeel user add alice                 asks for a password; passwd, delete
+  evenkeel acl add --allow alice --operation read --topic orders
+  evenkeel quota set --user alice produce=10MB/s consume=20MB/s
+  evenkeel cert client alice              a certificate, instead of a password
 
 WHEN SOMETHING IS WRONG
   evenkeel health                         for scripts: 0 healthy, 4 degraded

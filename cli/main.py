@@ -55,7 +55,7 @@ from cli.diagnosis import bundle, doctor
 from cli.diagnosis import health as health_cli
 from cli.diagnosis import view as status_cli
 from cli.machine import commands as machine_cli
-from cli.security import acl, cert, user
+from cli.security import acl, cert, quota, user
 from cli.security.welcome import secured
 from cluster import access, control, health, prometheus, rolling, state
 from cluster.launcher import Launcher, StartError, launch
@@ -162,11 +162,14 @@ def _add_subjects(commands: Any) -> None:  # noqa: ANN401 (argparse's)
         ("cluster", cluster_version, "show and raise the version of what is in the logs"),
         ("debug", bundle, "collect what helps others to understand a problem"),
         ("config", configuration, "show every setting of a node, or check a configuration"),
-        ("user", user, "make a line of the file of first users"),
+        ("user", user, "add, list and delete users, and give them passwords"),
+        ("quota", quota, "say how much clients may do: list, set and delete quotas"),
         ("cert", cert, "make an authority, and certificates of nodes and clients"),
         ("generate", generate, "print what runs nodes as services: systemd units, a compose file"),
     ):
         module.add_commands(commands.add_parser(name, help=text, description=text))
+    text = "the same as context: where a cluster is, and how to log in there"
+    context.add_profile_commands(commands.add_parser("profile", help=text, description=text))
 
 
 def _parser() -> argparse.ArgumentParser:

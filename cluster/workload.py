@@ -56,13 +56,14 @@ def create_topic(
     partitions: int,
     replication: int,
     configs: Mapping[str, str] = MappingProxyType({}),
+    settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Create a topic and wait until it exists.
+    """Create a topic and wait until it exists. `settings`: more of the client's.
 
     Raises:
         WorkloadError: if it is refused.
     """
-    admin = kafka_admin.AdminClient({"bootstrap.servers": bootstrap}, logger=CLIENT_LOG)
+    admin = kafka_admin.AdminClient({"bootstrap.servers": bootstrap, **settings}, logger=CLIENT_LOG)
     # Documented there, but not re-exported for mypy.
     new = kafka_admin.NewTopic(  # type: ignore[attr-defined]
         topic, num_partitions=partitions, replication_factor=replication, config=dict(configs)
@@ -272,13 +273,19 @@ _MOVING: Final = (
 )
 
 
-def stored(bootstrap: str, topic: str, partitions: int) -> int:
-    """How many messages the topic holds, by its partitions' watermarks.
+def stored(
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+) -> int:
+    """How many messages the topic holds, by its partitions' watermarks. `settings`: more of the
+    client's.
 
     Raises:
         WorkloadError: if the cluster does not say.
     """
-    consumer = _consumer(bootstrap, "evenkeel-count")
+    consumer = _consumer(bootstrap, "evenkeel-count", settings)
     try:
         marks = [_watermarks(consumer, topic, partition) for partition in range(partitions)]
     except KafkaException as error:
@@ -451,8 +458,11 @@ def committed(bootstrap: str, topic: str, *, partitions: int, group: str) -> lis
     ]
 
 
-def _consumer(bootstrap: str, group: str) -> Consumer:
+def _consumer(
+    bootstrap: str, group: str, more: Mapping[str, Any] = MappingProxyType({})
+) -> Consumer:
     settings: dict[str, Any] = {
+        **more,
         "bootstrap.servers": bootstrap,
         "group.id": group,
         "enable.auto.commit": False,

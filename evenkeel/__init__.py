@@ -26,6 +26,7 @@ from evenkeel.consumer.consumer import Consumer, ConsumerRecord, ConsumerStatist
 from evenkeel.consumer.listener import RebalanceListener
 from evenkeel.coordinator import Committed
 from evenkeel.errors import (
+    AuthenticationError,
     BrokerError,
     BufferFullError,
     ClosedError,
@@ -45,6 +46,7 @@ from evenkeel.errors import (
 )
 from evenkeel.lookups import FoundOffset
 from evenkeel.producer.producer import Delivery, Producer, ProducerStatistics, RecordMetadata
+from evenkeel.sasl import Sasl, TokenSource
 from evenkeel.sharing import Member, PartitionAssignor, Shares
 from evenkeel.tasks.config import TaskGroupConfig, Timing
 from evenkeel.tasks.events import (
@@ -142,8 +144,11 @@ __all__ = [
     "slice_of",
     "SliceReader",
     "ClientConfig",
+    "Sasl",
+    "TokenSource",
     "TopicPartition",
     "EvenkeelError",
+    "AuthenticationError",
     "BrokerError",
     "BufferFullError",
     "ClosedError",

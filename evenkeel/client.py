@@ -2,7 +2,8 @@
 
 Connections are opened when needed, at most one for each node and purpose: a delayed fetch or a
 JoinGroup must not delay the requests behind it. After a failure a node is left alone for a while,
-which doubles up to `retry_backoff_max_ms`.
+which doubles up to `retry_backoff_max_ms`. A node that refuses to believe who we are ends this:
+`on_denied` is told, which may not block, and callers get an AuthenticationError.
 
 One task refreshes the metadata for all callers and all topics of interest at once. There is a pause
 between two refreshes, so a thousand errors cause one request. `on_change` is called (it may not
@@ -19,8 +20,9 @@ import attrs
 import trio
 
 from evenkeel.config import ClientConfig, addresses
-from evenkeel.connection import Connection, connect
+from evenkeel.connection import Connection
 from evenkeel.errors import (
+    AuthenticationError,
     ClosedError,
     EvenkeelError,
     TimedOutError,
@@ -28,6 +30,7 @@ from evenkeel.errors import (
     refusal,
 )
 from evenkeel.lifetime import background
+from evenkeel.opening import connect
 from wire.apis import Request
 from wire.cluster_view import ClusterView, TopicPartition, TopicView
 from wire.error_codes import ErrorCode
@@ -69,8 +72,8 @@ class _NodeConnection:
     not_before: float = 0.0
 
 
-def _nothing() -> None:
-    """For owners that watch the metadata themselves."""
+def _nothing(_error: AuthenticationError | None = None) -> None:
+    """For owners that watch the metadata themselves, and whose calls tell what fails."""
 
 
 @attrs.define(eq=False)
@@ -80,6 +83,7 @@ class Client:
     config: ClientConfig
     bootstrap: tuple[tuple[str, int], ...]
     on_change: Callable[[], None]
+    on_denied: Callable[[AuthenticationError], None]
     auto_create: bool
     """Whether brokers configured to do so may create topics we ask for."""
     _nursery: trio.Nursery
@@ -119,7 +123,9 @@ class Client:
             line.connection = None
             try:
                 line.connection = await self._connect(node)
-            except EvenkeelError:
+            except EvenkeelError as error:
+                if isinstance(error, AuthenticationError):
+                    self.on_denied(error)
                 line.not_before = trio.current_time() + backoff_s(self.config, line.failures)
                 line.failures += 1
                 raise
@@ -139,16 +145,19 @@ class Client:
         if self._sent_away_by:  # then start again with the bootstrap addresses
             places.sort(key=lambda place: place not in self.bootstrap)
         places.sort(key=lambda place: place in self._sent_away_by or place == self._last_place)
-        failures = []
+        failures: list[EvenkeelError] = []
         for host, port in places:
             try:
                 self._last_place = (host, port)
                 return await connect(self._nursery, host, port, self.config)
             except EvenkeelError as error:
-                failures.append(str(error))
+                failures.append(error)
+        denied = next((one for one in failures if isinstance(one, AuthenticationError)), None)
+        if denied is not None:
+            raise denied  # it would not help to come back
         raise UnreachableError(
             "no broker can be reached",
-            why="; ".join(failures),
+            why="; ".join(map(str, failures)),
             advice="check the bootstrap addresses, and that the cluster runs",
         )
 
@@ -341,12 +350,13 @@ async def open_client(
     config: ClientConfig,
     *,
     on_change: Callable[[], None] = _nothing,
+    on_denied: Callable[[AuthenticationError], None] = _nothing,
     auto_create: bool = False,
 ) -> AsyncIterator[Client]:
     """A client for as long as the body runs; it sends nothing until it has to."""
     places = addresses(bootstrap if isinstance(bootstrap, str) else list(bootstrap))
     async with background() as nursery:
-        client = Client(config, places, on_change, auto_create, nursery)
+        client = Client(config, places, on_change, on_denied, auto_create, nursery)
         nursery.start_soon(client._keep_fresh)
         try:
             yield client

@@ -8,7 +8,8 @@ from typing import Any, Final, Self
 import attrs
 
 from evenkeel.errors import ConfigurationError
-from evenkeel.properties import tls_of
+from evenkeel.properties import security_of
+from evenkeel.sasl import Sasl, TokenSource
 from evenkeel.sharing import PartitionAssignor
 from wire.addresses import parse_addresses
 from wire.records.batch import Compression
@@ -85,16 +86,25 @@ class ClientConfig:
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
     tls: ssl.SSLContext | None = None
+    sasl: Sasl | None = None
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, str], **others: Any) -> Self:  # noqa: ANN401
+    def from_properties(
+        cls,
+        properties: Mapping[str, str],
+        *,
+        token: str | TokenSource | None = None,
+        **others: Any,  # noqa: ANN401
+    ) -> Self:
         """With the settings of security that a properties file for Kafka's tools or librdkafka has
-        (evenkeel.properties), and `others` by the names here.
+        (wire/client_settings.py), and `others` by the names here. `token`: for OAUTHBEARER, where
+        no file with one is named.
 
         Raises:
             ConfigurationError: if one is not supported, or a file that they name is wrong.
         """
-        return cls(tls=tls_of(properties), **others)
+        tls, sasl = security_of(properties, token)
+        return cls(tls=tls, sasl=sasl, **others)
 
     def __attrs_post_init__(self) -> None:
         names = [field.name for field in attrs.fields(ClientConfig) if field.name.endswith("_ms")]

@@ -5,6 +5,9 @@
 Cancelling a waiting task does not disturb the others: the answer is discarded when it comes. A
 frame is never sent by half, because one task of the connection itself does the sending.
 
+`hold` keeps back what is submitted from then on, until `release`: while a session is renewed, a
+broker takes nothing else.
+
 When anything goes wrong (the peer closes, sends bytes that are not an answer, or lets the oldest
 request wait beyond its deadline), the whole connection ends and all requests in flight fail with
 the same error. Nothing is retried here.
@@ -18,13 +21,12 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from evenkeel.config import LIBRARY_NAME, ClientConfig
+from evenkeel.config import ClientConfig
 from evenkeel.errors import (
     ClosedError,
     DisconnectedError,
     EvenkeelError,
     TimedOutError,
-    UnreachableError,
     UnsupportedError,
 )
 from wire.apis import (
@@ -36,11 +38,9 @@ from wire.apis import (
     response_correlation_id,
 )
 from wire.codec.primitives import Buffer
-from wire.error_codes import ErrorCode
 from wire.errors import ProtocolError
 from wire.framing import MIB, FrameAssembler, FrameLimits
-from wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from wire.software import VERSION
+from wire.messages.api_versions import ApiVersion
 
 R = TypeVar("R")
 
@@ -48,8 +48,6 @@ IN_FLIGHT_MAX: Final = 64
 """Requests of one connection that wait for answers; further ones wait for a slot."""
 RESPONSE_BYTES_MAX: Final = 128 * MIB
 """A broker may return one batch larger than was asked for (KIP-74), but not without limit."""
-FIRST_ASKED: Final = 3
-"""Version of the first ApiVersions: brokers since 2.4 know it, older ones report what they know."""
 CORRELATION_IDS: Final = 1 << 31
 
 _LIMITS: Final = FrameLimits(default=RESPONSE_BYTES_MAX)
@@ -85,7 +83,7 @@ class Pending:
 
 
 class Connection:
-    """Opened by `connect`; ends with its nursery, or when `closed` is set."""
+    """Opened by `opening.connect`; ends with its nursery, or when `closed` is set."""
 
     def __init__(self, stream: trio.abc.Stream, where: str, config: ClientConfig) -> None:
         self.where = where
@@ -98,6 +96,12 @@ class Connection:
         self._out: list[Sequence[Buffer]] = []
         self._unanswered: list[Pending] = []
         """Requests among `_out` that get no answer."""
+        self._held: list[tuple[Pending, Request, bool]] | None = None
+        """What waits for `release`, in order; None if nothing is held."""
+        self._drained = trio.Event()
+        self._answers = 0
+        self.greetings = 0
+        """Answers that came before the connection was ready for use."""
         self._something_to_send = trio.Event()
         self._next_id = 0
         self._patience = trio.CancelScope()
@@ -157,10 +161,12 @@ class Connection:
         *,
         timeout_s: float | None = None,
         expect_answer: bool = True,
+        ahead: bool = False,
     ) -> Pending:
         """Take a place in the queue; the caller limits how many it takes.
 
-        Without `expect_answer` (acks=0) the request is done when it has been sent.
+        Without `expect_answer` (acks=0) the request is done when it has been sent. `ahead`: it goes
+        out even while others are held.
         """
         seconds = self._config.request_timeout_ms / 1000 if timeout_s is None else timeout_s
         api = api_of(type(message))
@@ -175,8 +181,15 @@ class Connection:
             pending.settle(None, self._reason)
             return pending
         self._next_id = (self._next_id + 1) % CORRELATION_IDS
-        frame = encode_request(message, version, pending.correlation_id, self._config.client_id)
-        self._out.append(frame)
+        if self._held is not None and not ahead:
+            self._held.append((pending, message, expect_answer))
+        else:
+            self._send_out(pending, message, expect_answer)
+        return pending
+
+    def _send_out(self, pending: Pending, message: Request, expect_answer: bool) -> None:
+        who = self._config.client_id
+        self._out.append(encode_request(message, pending.version, pending.correlation_id, who))
         self._something_to_send.set()
         if expect_answer:
             self._waiting.append(pending)
@@ -184,7 +197,28 @@ class Connection:
                 self._patience.deadline = pending.deadline
         else:
             self._unanswered.append(pending)
-        return pending
+
+    def hold(self) -> None:
+        """From now on requests wait for `release`; those in flight are answered as usual."""
+        assert self._held is None
+        self._held = []
+        self._drained = trio.Event()
+        if not self._waiting:
+            self._drained.set()
+
+    async def drained(self) -> None:
+        """After `hold`: wait until all requests in flight are answered, or the connection ends."""
+        await self._drained.wait()
+
+    def release(self) -> None:
+        """Send what was held, in the order in which it was submitted."""
+        held, self._held = self._held or [], None
+        for pending, message, expect_answer in held:
+            self._send_out(pending, message, expect_answer)
+
+    def greeted(self) -> None:
+        """The connection is ready for use."""
+        self.greetings = self._answers
 
     def close(self, reason: EvenkeelError) -> None:
         """End now: all requests in flight fail with `reason`."""
@@ -193,10 +227,13 @@ class Connection:
         self._reason = reason
         self.closed.set()
         self._out.clear()
-        for pending in (*self._unanswered, *self._waiting):
+        held = [pending for pending, _, _ in self._held or ()]
+        for pending in (*self._unanswered, *self._waiting, *held):
             pending.settle(None, reason)
         self._unanswered.clear()
         self._waiting.clear()
+        self._held = None
+        self._drained.set()
         self._patience.cancel()
         self._something_to_send.set()
 
@@ -267,7 +304,11 @@ class Connection:
 
     def _lost(self, error: Exception | None) -> None:
         why = "closed by the broker" if error is None else str(error) or type(error).__name__
-        reason = DisconnectedError(f"the connection to {self.where} was lost", why=why)
+        advice = ""
+        if 0 < self._answers == self.greetings and self._config.sasl is None:
+            advice = "if it does so each time, it may want to know who we are: ClientConfig(sasl=)"
+        what = f"the connection to {self.where} was lost"
+        reason = DisconnectedError(what, why=why, advice=advice)
         reason.__cause__ = error
         self.close(reason)
 
@@ -278,66 +319,8 @@ class Connection:
         pending = self._waiting[0]
         response = decode_response(pending.key, pending.version, frame)
         self._waiting.popleft()
+        self._answers += 1
+        if not self._waiting:
+            self._drained.set()
         self._patience.deadline = self._waiting[0].deadline if self._waiting else math.inf
         pending.settle(response, None)
-
-
-async def connect(nursery: trio.Nursery, host: str, port: int, config: ClientConfig) -> Connection:
-    """Open a connection that lives in `nursery`, and ask the broker for its API versions.
-
-    Raises:
-        UnreachableError: if there is no answer, or not one of a Kafka broker.
-    """
-    where = f"{host}:{port}"
-    with trio.move_on_after(config.connect_timeout_ms / 1000):
-        stream = await _open(host, port, where, config)
-        connection = Connection(stream, where, config)
-        try:
-            nursery.start_soon(connection.run)
-        except RuntimeError:  # its owner has failed, and is ending
-            await trio.aclose_forcefully(stream)
-            raise ClosedError(f"no connection to {where}: the client is closing") from None
-        try:
-            await _negotiate(connection)
-        except (DisconnectedError, TimedOutError) as error:
-            why = f"it does not answer like a broker: {error.why}"
-            raise UnreachableError(f"cannot talk to {where}", why=why) from error
-        except BaseException:
-            connection.close(ClosedError(f"connecting to {where} was given up"))
-            raise
-        return connection
-    raise UnreachableError(
-        f"cannot connect to {where}", why=f"no answer within {config.connect_timeout_ms} ms"
-    )
-
-
-async def _open(host: str, port: int, where: str, config: ClientConfig) -> trio.abc.Stream:
-    try:
-        stream = await trio.open_tcp_stream(host, port)
-        if config.tls is None:
-            return stream
-        secure = trio.SSLStream(stream, config.tls, server_hostname=host, https_compatible=True)
-        try:
-            await secure.do_handshake()
-        except BaseException:
-            await trio.aclose_forcefully(secure)
-            raise
-        return secure
-    except (OSError, trio.BrokenResourceError) as error:
-        why = str(error) or str(error.__cause__ or "") or type(error).__name__
-        raise UnreachableError(f"cannot connect to {where}", why=why) from error
-
-
-async def _negotiate(connection: Connection) -> None:
-    """Send ApiVersions (KIP-35), again in the broker's own version if ours is too new (KIP-511)."""
-    ask = ApiVersionsRequest(LIBRARY_NAME, VERSION)
-    answer = await connection.request(ask, ApiVersionsResponse, version=FIRST_ASKED)
-    if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-        theirs = [one.max_version for one in answer.api_keys if one.api_key == 18]
-        version = min([FIRST_ASKED, *theirs]) if theirs else 0
-        answer = await connection.request(ask, ApiVersionsResponse, version=version)
-    if answer.error_code != ErrorCode.NONE:
-        raise DisconnectedError(
-            f"{connection.where} refuses ApiVersions", why=f"error {answer.error_code}"
-        )
-    connection.versions = {one.api_key: one for one in answer.api_keys}

@@ -47,6 +47,13 @@ class UnreachableError(EvenkeelError):
     retriable = True
 
 
+class AuthenticationError(EvenkeelError):
+    """A broker does not believe who we are, or cannot prove that it knows our password (SCRAM).
+
+    Trying again would not help, so nothing waits for it. It never contains a password or token.
+    """
+
+
 class DisconnectedError(EvenkeelError):
     """A connection ended before the answer came: whether the request was carried out is unknown."""
 

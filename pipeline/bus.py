@@ -23,6 +23,7 @@ def add_bus_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--options-from",
+        "--command-config",
         metavar="FILE",
         help="a file with more of them, one per line: `ps` shows no passwords of a file",
     )
@@ -47,8 +48,12 @@ def bus_options(options: argparse.Namespace) -> dict[str, str]:
             lines = Path(options.options_from).read_text(encoding="utf-8").splitlines()
             kept = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
             found.update(map(_option, kept))
-        except (OSError, UnicodeDecodeError, argparse.ArgumentTypeError) as error:
+        except OSError as error:
             raise SystemExit(f"--options-from {options.options_from}: {error}") from error
+        except (UnicodeDecodeError, argparse.ArgumentTypeError):
+            # the line may hold a password: it is not shown
+            why = "a line is not like KEY=VALUE, or no text"
+            raise SystemExit(f"--options-from {options.options_from}: {why}") from None
     found.update(options.option)
     found["kafka.bootstrap.servers"] = options.bootstrap
     return found

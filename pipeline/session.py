@@ -25,6 +25,7 @@ LOOK_EVERY_S: Final = 0.5
 ALWAYS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|sasl[.]jaas[.]config",
 }
 ON_THIS_MACHINE: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",

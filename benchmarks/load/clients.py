@@ -22,7 +22,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from benchmarks.load import usage
+from benchmarks.load import login, usage
 from benchmarks.load.generator import LoadFailed
 from benchmarks.load.jobs import ConsumeJob, Measured, ProduceJob, TailJob
 from benchmarks.load.samples import FETCH, PRODUCE, Samples, write_samples
@@ -61,6 +61,7 @@ class LoadingProducer:
         self.sent = 0
         settings: dict[str, Any] = {
             **PRODUCER_SETTINGS,
+            **login.for_confluent(),
             "bootstrap.servers": job.bootstrap,
             "enable.idempotence": job.idempotent,
             "on_delivery": self._on_failure,
@@ -175,7 +176,7 @@ def _keep(
 
 def _stored(job: ProduceJob) -> int:
     try:
-        return stored(job.bootstrap, job.topic, job.partitions)
+        return stored(job.bootstrap, job.topic, job.partitions, login.for_confluent())
     except WorkloadError as error:
         raise LoadFailed(str(error)) from error
 
@@ -214,6 +215,7 @@ def _consuming(job: ConsumeJob | TailJob, offset: int) -> Iterator[Consumer]:
     """A consumer of all partitions from this offset on; its errors become LoadFailed."""
     settings: dict[str, Any] = {
         **CONSUMER_SETTINGS,
+        **login.for_confluent(),
         "bootstrap.servers": job.bootstrap,
         "group.id": "evenkeel-benchmarks",
     }

@@ -8,6 +8,7 @@ from typing import Final
 
 import attrs
 
+from benchmarks.load import login
 from wire.apis import (
     ApiKey,
     RequestHeader,
@@ -138,9 +139,9 @@ def ask_any(bootstrap: str, request: MetadataRequest) -> MetadataResponse:
     for place in bootstrap.split(","):
         host, _, port = place.strip().rpartition(":")
         try:
-            with socket.create_connection((host, int(port)), CONNECT_S) as connection:
+            with login.connected(host.strip("[]"), int(port), CONNECT_S) as connection:
                 answer = _exchange(connection, encode_request(request, METADATA_VERSION, 1, None))
-        except (OSError, ValueError, ProtocolError) as error:
+        except (OSError, ValueError, ProtocolError, login.LoginError) as error:
             failures.append(f"{place}: {error}")
             continue
         assert isinstance(answer, MetadataResponse)

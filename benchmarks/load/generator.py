@@ -10,7 +10,7 @@ Each connection sends to the partitions that its node leads, as a Kafka client w
 """
 
 import select
-import socket
+import ssl
 import struct
 import time
 from collections import deque
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
 from typing import Final
 
-from benchmarks.load import usage
+from benchmarks.load import login, usage
 from benchmarks.load.frames import (
     CORRELATION,
     CORRELATION_AT,
@@ -53,8 +53,7 @@ class Connection:
 
     def __init__(self, number: int, leader: Leader, job: RequestJob) -> None:
         self._number = number
-        self._socket = socket.create_connection((leader.host, leader.port), ANSWER_TIMEOUT_S)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = login.connected(leader.host, leader.port, ANSWER_TIMEOUT_S)
         frames = [
             produce_frame(job.topic, partition, job.record_bytes, job.records)
             for partition in leader.partitions[: job.partitions_max or None]
@@ -119,6 +118,8 @@ class Connection:
             self._buffer[: self._filled] = self._buffer[at:stop]
         elif stop == len(self._buffer):
             raise LoadFailed(f"an answer of more than {RECEIVE_BYTES} bytes")
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            taken += self.receive(answered)  # decrypted already: epoll will not tell of it
         return taken
 
     def close(self) -> None:

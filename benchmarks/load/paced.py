@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from benchmarks.load import usage
+from benchmarks.load import login, usage
 from benchmarks.load.generator import LoadFailed
 from benchmarks.load.histogram import Histogram
 from benchmarks.load.jobs import Measured, PacedJob
@@ -53,7 +53,9 @@ class PacedProducer:
         """Why messages were not delivered: the first of them."""
         self._topic, self._partitions, self._message = topic, partitions, message
         self._delivered = delivered
-        self._producer = Producer({"bootstrap.servers": bootstrap, **settings}, logger=CLIENT_LOG)
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, **login.for_confluent(), **settings}, logger=CLIENT_LOG
+        )
         self._sending = True
 
     @property

@@ -22,6 +22,7 @@ from benchmarks.load.jobs import (
     job_from_json,
     measured_to_json,
 )
+from benchmarks.load.login import LoginError
 from benchmarks.load.usage import ProcessGone
 
 
@@ -41,7 +42,7 @@ def main() -> int:
     job = job_from_json(sys.stdin.buffer.read())
     try:
         measured = carry_out(job)
-    except (LoadFailed, TargetError, ProcessGone, KafkaException) as error:
+    except (LoadFailed, LoginError, TargetError, ProcessGone, KafkaException) as error:
         print(error, file=sys.stderr)
         return 1
     json.dump(measured_to_json(measured), sys.stdout)

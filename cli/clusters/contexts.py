@@ -1,9 +1,11 @@
 """Names for clusters: `evenkeel context add prod --http ... --bootstrap ...`.
 
-A context is how to reach one cluster: the addresses of its nodes, or the directory of a local one,
-and the cluster's id as it was when the context was made. Commands compare that id before they do
-anything, so an address that another cluster has by now is not taken for the old one. They are in
-one file of the user, `contexts.json`; cli.clusters.target decides when a context is meant.
+A context, or profile, is how to reach one cluster: the addresses of its nodes, or the directory of
+a local one, how to log in there, and the cluster's id as it was when the context was made. Commands
+compare that id before they do anything, so an address that another cluster has by now is not taken
+for the old one. They are in one file of the user, `contexts.json`, without secrets: what is needed
+to log in is in a file of its own (cli.clusters.logins). cli.clusters.target decides when a context
+is meant.
 """
 
 import json
@@ -38,7 +40,7 @@ class Context:
     data: Path | None = None
     cluster_id: str = ""
     command_config: Path | None = None
-    """The file that says who the user is there; the context itself holds no secrets."""
+    """A properties file with the way to log in, kept for this context."""
 
     @property
     def told(self) -> str:

@@ -39,39 +39,52 @@ def use(addresses: Sequence[Address], options: Any, of_context: Path | None) -> 
     path = given or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
     if path is None:
         return
-    way = _way(path)
-    if way is not None:
-        _check(path, addresses, way[0], way[1])
-        access.remote_nodes(addresses, way[0])
-
-
-def _way(path: Path) -> tuple[Way, Mapping[str, str]] | None:
     try:
         found = properties.read(path)
         mode = stat.S_IMODE(path.stat().st_mode)
     except ConfigurationError as error:
         raise ContextError(str(error)) from error
-    user = found.get("http.username") or found.get("sasl.username", "")
-    password = found.get("http.password") or found.get("sasl.password", "")
-    if password and mode & OTHERS_MAY:
+    if _password(found) and mode & OTHERS_MAY:
         raise ContextError(f"{path}: others than its owner may read the password; chmod 600 {path}")
+    use_settings(addresses, found, str(path))
+
+
+def use_settings(addresses: Sequence[Address], found: Mapping[str, str], said: str) -> None:
+    """The same with what such a file says; `said` names it in errors.
+
+    Raises:
+        ContextError: the settings cannot be used.
+    """
+    if found:
+        way = _way(found, said)
+        _check(said, addresses, way, found)
+        access.remote_nodes(addresses, way)
+
+
+def _password(found: Mapping[str, str]) -> str:
+    return found.get("http.password") or found.get("sasl.password", "")
+
+
+def _way(found: Mapping[str, str], said: str) -> Way:
+    user = found.get("http.username") or found.get("sasl.username", "")
+    password = _password(found)
     token_file = found.get("http.token.file")
     if token_file:
-        return access.read(Path(token_file)), found
+        return access.read(Path(token_file))
     authorities = found.get("http.ssl.ca.location") or found.get("ssl.ca.location") or None
     try:
         tls = ssl.create_default_context(cafile=authorities)
     except OSError as error:
-        raise ContextError(f"{path}: {authorities} cannot be used: {error.strerror}") from error
+        raise ContextError(f"{said}: {authorities} cannot be used: {error.strerror}") from error
     header = access.basic(user, password) if user and password else ""
-    return Way(authorization=header, tls=tls), found
+    return Way(authorization=header, tls=tls)
 
 
-def _check(path: Path, addresses: Sequence[Address], way: Way, found: Mapping[str, str]) -> None:
+def _check(said: str, addresses: Sequence[Address], way: Way, found: Mapping[str, str]) -> None:
     for address in addresses:
         plain = not isinstance(address, HttpsAddress) and not address.is_loopback
         if plain and way.authorization and found.get(IN_THE_CLEAR) != "true":
             raise ContextError(
-                f"http://{address}: the password of {path} would cross the network in the clear; "
+                f"http://{address}: the password of {said} would cross the network in the clear; "
                 f"write https://{address}, or {IN_THE_CLEAR}=true in that file"
             )

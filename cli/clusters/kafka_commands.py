@@ -4,15 +4,14 @@ import argparse
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from signal import SIGINT, SIGTERM
 from typing import Any, Final
 
 import trio
 
-from cli.clusters import reach
+from cli.clusters import logins, reach
 from cli.clusters import target as chosen
-from evenkeel import Admin, BrokerError, ClientConfig, TopicDescription, properties
+from evenkeel import Admin, BrokerError, ClientConfig, TopicDescription
 from evenkeel.lifetime import background
 from wire.error_codes import ErrorCode
 
@@ -38,8 +37,6 @@ def add_cluster_options(parser: argparse.ArgumentParser, *, changes: bool) -> No
     chosen.add_options(parser, changes=changes, bootstrap=True)
     text = f"seconds to wait for a cluster that does not answer ({TIMEOUT_S:g})"
     parser.add_argument("--timeout", type=chosen.seconds, default=TIMEOUT_S, metavar="S", help=text)
-    text = "a properties file with security.protocol, ssl.ca.location, ..."
-    parser.add_argument("--command-config", type=Path, metavar="FILE", help=text)
     parser.add_argument("--json", action="store_true", help="for programs")
 
 
@@ -50,12 +47,10 @@ def config_of(options: Any) -> ClientConfig:  # noqa: ANN401 (argparse's)
     Raises:
         ConfigurationError: if the file of --command-config, or what it says, is wrong.
     """
-    file = options.command_config or chosen.settings_file(options)
-    security = properties.read(file) if file else {}
     timeout_ms = max(1, round(options.timeout * 1000))
     one_node_ms = max(1, timeout_ms // NODES_TRIED)
     return ClientConfig.from_properties(
-        security,
+        logins.of(options),
         operation_timeout_ms=timeout_ms,
         connect_timeout_ms=one_node_ms,
         request_timeout_ms=one_node_ms,

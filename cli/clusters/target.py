@@ -69,11 +69,12 @@ def add_options(
     if http:
         text = "ask these nodes of any cluster (or https://HOST:PORT)"
         where.add_argument("--http", metavar="HOST:PORT", help=text, **rest)
-        text = "a file with sasl.username, sasl.password, ssl.ca.location"
-        parser.add_argument("--command-config", type=Path, metavar="FILE", help=text, **rest)
     if bootstrap:
         text = "any Kafka cluster, by its nodes"
         where.add_argument("--bootstrap", metavar="HOST:PORT", help=text, **rest)
+    if http or bootstrap:
+        text = "a properties file with security.protocol, sasl.username, ..."
+        parser.add_argument("--command-config", type=Path, metavar="FILE", help=text, **rest)
     parser.set_defaults(changes=changes)
 
 

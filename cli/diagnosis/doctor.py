@@ -16,14 +16,14 @@ from typing import Any, Final
 import attrs
 import trio
 
-from cli.clusters import reach
+from cli.clusters import logins, reach
 from cli.clusters import target as chosen
 from cli.clusters.kafka_commands import FAILED
 from cluster import health, status
 from cluster.spec import ClusterSpec
 from cluster.state import NodeState, State
 from cluster.status import COLUMNS, ClusterView
-from evenkeel import Admin, ClientConfig, EvenkeelError, TopicDescription
+from evenkeel import Admin, AuthenticationError, ClientConfig, EvenkeelError, TopicDescription
 from runtime.config.fields import Address
 from wire.addresses import parse_addresses
 
@@ -99,25 +99,34 @@ def examine(options: Any) -> Examination:  # noqa: ANN401 (argparse's)
         bootstrap = reach.bootstrap_of(options)
     except health.HealthError:
         return found
-    as_client(found, bootstrap, options.timeout)
+    as_client(found, bootstrap, options.timeout, logins.of(options))
     return found
 
 
 # --- as a client ---------------------------------------------------------------------------------
 
 
-def as_client(found: Examination, bootstrap: str, timeout_s: float) -> None:
+def as_client(
+    found: Examination, bootstrap: str, timeout_s: float, login: Mapping[str, str]
+) -> None:
     addresses = [Address(*one) for one in parse_addresses(bootstrap)]
     good = [one for one in addresses if _connects(found, one, "bootstrap", timeout_s)]
     if not good:
         return
     words = ",".join(map(str, good))
     try:
-        cluster, topics = trio.run(_asked, words, timeout_s)
+        cluster, topics = trio.run(_asked, words, timeout_s, login)
+    except AuthenticationError as error:
+        found.wrong(
+            f"{words} does not let us in: {error}",
+            "give --command-config a file with a user's name and password (docs/security.md)",
+        )
+        return
     except EvenkeelError as error:
         found.wrong(
             f"{words} takes connections and does not answer as Kafka does: {error}",
-            "see whether this is the Kafka port of a node (listen.kafka), and the node's log",
+            "see whether this is the Kafka port of a node (listen.kafka), the node's log, and "
+            "whether it asks who we are: --command-config",
         )
         return
     found.right.append(f"cluster {cluster.cluster_id} has {len(cluster.nodes)} nodes for clients")
@@ -141,10 +150,15 @@ def as_client(found: Examination, bootstrap: str, timeout_s: float) -> None:
         )
 
 
-async def _asked(bootstrap: str, timeout_s: float) -> tuple[Any, Mapping[str, TopicDescription]]:
+async def _asked(
+    bootstrap: str, timeout_s: float, login: Mapping[str, str]
+) -> tuple[Any, Mapping[str, TopicDescription]]:
     limit_ms = max(1, round(timeout_s * 1000))
-    config = ClientConfig(
-        operation_timeout_ms=limit_ms, connect_timeout_ms=limit_ms, request_timeout_ms=limit_ms
+    config = ClientConfig.from_properties(
+        login,
+        operation_timeout_ms=limit_ms,
+        connect_timeout_ms=limit_ms,
+        request_timeout_ms=limit_ms,
     )
     async with Admin(bootstrap, client=config) as admin:
         return await admin.describe_cluster(), await admin.list_topics(internal=True)

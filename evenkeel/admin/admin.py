@@ -26,6 +26,7 @@ from evenkeel.admin.descriptions import (
 )
 from evenkeel.admin.groups import GroupAdmin
 from evenkeel.admin.quotas import QuotaAdmin
+from evenkeel.admin.users import UserAdmin
 from evenkeel.client import Client, open_client
 from evenkeel.config import ClientConfig
 from evenkeel.coordinator import topic_map
@@ -57,7 +58,7 @@ PREFERRED: Final = 0
 LOOK_EVERY_S: Final = 0.05
 
 
-class Admin(AccessAdmin, GroupAdmin, QuotaAdmin, Scoped["Admin"]):
+class Admin(AccessAdmin, GroupAdmin, QuotaAdmin, UserAdmin, Scoped["Admin"]):
     """Changes a cluster and describes it; any number of tasks may use it at once."""
 
     def __init__(

@@ -20,6 +20,7 @@ from evenkeel.admin.descriptions import (
 from evenkeel.client import Client
 from evenkeel.coordinator import Committed, Coordinator, Identity, topic_map
 from evenkeel.errors import (
+    AuthenticationError,
     EvenkeelError,
     UnreachableError,
     UnsupportedError,
@@ -93,6 +94,8 @@ class GroupAdmin:
         listing = _Listing(client)
         try:
             await client.until_done("the list of consumer groups is incomplete", listing.once)
+        except AuthenticationError:
+            raise
         except EvenkeelError as error:
             raise IncompleteListError(listing.groups(), listing.failures) from error
         return listing.groups()

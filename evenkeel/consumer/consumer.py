@@ -133,7 +133,7 @@ class Consumer(Scoped["Consumer"]):
         if isinstance(topics, re.Pattern):
             self._pattern, self._client.topics = topics, None
             await self._client.refresh()
-            self._metadata_changed()
+            self._changed()
         else:
             self._pattern = None
             names = [topics] if isinstance(topics, str) else list(topics)
@@ -544,7 +544,7 @@ class Consumer(Scoped["Consumer"]):
         self._failure = error
         self._something_new()
 
-    def _metadata_changed(self) -> None:
+    def _changed(self) -> None:
         """The client's metadata has changed."""
         self._fetcher.wake()
         if self._membership is None:
@@ -564,7 +564,7 @@ class Consumer(Scoped["Consumer"]):
     @asynccontextmanager
     async def _run(self) -> AsyncIterator["Consumer"]:
         opened = open_client(
-            self._bootstrap, self._client_config, on_change=lambda: self._metadata_changed()
+            self._bootstrap, self._client_config, on_change=self._changed, on_denied=self._fail
         )
         async with opened as self._client:
             reports = self._on_progress is not None or self._commits_by_itself

@@ -285,13 +285,14 @@ class PartitionQueue:
         return late
 
     def abandon(self, error: DeliveryError) -> list[Batch]:
-        """Give up all batches: the producer is closing."""
+        """Give up all batches: the producer is closing, or not let in."""
         all_of_them = [*self.unresolved, *self.ready]
         for batch in all_of_them:
             maybe_written = batch.maybe_written or batch.state is State.IN_FLIGHT
             one = DeliveryError(
                 error.what, why=error.why, advice=error.advice, maybe_written=maybe_written
             )
+            one.__cause__ = error.__cause__
             self._give_up(batch, one)
         return all_of_them
 

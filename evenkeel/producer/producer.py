@@ -24,6 +24,7 @@ from evenkeel.client import BOOTSTRAP, Purpose, backoff_s, open_client, raise_fo
 from evenkeel.config import Acks, ClientConfig, ProducerConfig
 from evenkeel.connection import Connection, Pending
 from evenkeel.errors import (
+    AuthenticationError,
     BufferFullError,
     ConfigurationError,
     DeliveryError,
@@ -305,7 +306,11 @@ class Producer(Scoped["Producer"]):
     @asynccontextmanager
     async def _run(self) -> AsyncIterator["Producer"]:
         opened = open_client(
-            self._bootstrap, self._client_config, on_change=self._wake_up, auto_create=True
+            self._bootstrap,
+            self._client_config,
+            on_change=self._wake_up,
+            on_denied=self._denied,
+            auto_create=True,
         )
         try:
             async with opened as self._client:
@@ -313,12 +318,22 @@ class Producer(Scoped["Producer"]):
                 yield self
                 await self._flush()
         finally:
-            for queue in self._queues.values():
-                for batch in queue.abandon(CLOSING):
-                    self._settled(batch)
+            self._abandon(CLOSING)
 
     def _wake_up(self) -> None:
         self._wake.set()
+
+    def _denied(self, error: AuthenticationError) -> None:
+        """A node does not believe who we are: what waits would only wait until its deadline. What
+        is sent later tries again."""
+        failure = DeliveryError(error.what, why=error.why, advice=error.advice)
+        failure.__cause__ = error
+        self._abandon(failure)
+
+    def _abandon(self, failure: DeliveryError) -> None:
+        for queue in self._queues.values():
+            for batch in queue.abandon(failure):
+                self._settled(batch)
 
     async def _flush(self) -> None:
         waiting = [
@@ -549,13 +564,11 @@ class Producer(Scoped["Producer"]):
         try:
             answer = await self._client.until_done("no producer id was given", ask)
         except EvenkeelError as error:
-            if not error.retriable:
+            if not error.retriable and not isinstance(error, AuthenticationError):
                 self._dead = DeliveryError(
                     error.what, why=error.why, advice="or set idempotent=False"
                 )
-                for queue in self._queues.values():
-                    for batch in queue.abandon(self._dead):
-                        self._settled(batch)
+                self._abandon(self._dead)
         else:
             self._producer = (answer.producer_id, answer.producer_epoch)
             for queue in self._queues.values():

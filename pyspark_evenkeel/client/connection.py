@@ -190,6 +190,12 @@ class Connection:
             self._waiting.clear()
             self._sock.close()
 
+    def detach(self) -> socket.socket:
+        """The socket, for somebody who speaks on it from now on; this connection is no more."""
+        assert not self._waiting
+        self._closed_because = UnavailableError(f"the connection to {self.where} was given away")
+        return self._sock
+
     def _check_usable(self) -> None:
         if self._closed_because is not None:
             raise copy.copy(self._closed_because)

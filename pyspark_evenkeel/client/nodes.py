@@ -12,6 +12,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from pyspark_evenkeel.client.connection import Connection
 from pyspark_evenkeel.client.opening import open_connection
+from pyspark_evenkeel.client.security import tls_context
 from pyspark_evenkeel.client.settings import ClusterSettings
 from pyspark_evenkeel.errors import (
     BadAnswerError,
@@ -40,7 +41,7 @@ class Nodes:
         self.settings = settings
         self.view = ClusterView()
         self._bootstrap = settings.addresses
-        self._tls: ssl.SSLContext | None = settings.security.tls()
+        self._tls: ssl.SSLContext | None = tls_context(settings.security)
         self._connections: dict[Address, Connection] = {}
         self._failed_at: dict[Address, float] = {}
         self._stale: set[str] = set()

@@ -13,10 +13,11 @@ import time
 from typing import Final
 
 from pyspark_evenkeel.client.connection import WHO_WE_ARE, Connection, words_of
-from pyspark_evenkeel.client.sasl import NONCE_BYTES, exchange
+from pyspark_evenkeel.client.security import token_of
 from pyspark_evenkeel.client.settings import ClusterSettings
 from pyspark_evenkeel.errors import (
     BadAnswerError,
+    ConfigurationError,
     EvenkeelSparkError,
     LateError,
     RefusedError,
@@ -33,13 +34,13 @@ from wire.messages.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from wire.sasl_client import NONCE_BYTES, ROUNDS_MAX, SaslError, exchange_of
+from wire.scram import ScramError
 from wire.software import VERSION
 
 SOFTWARE: Final = ("pyspark-evenkeel", VERSION)
 FIRST_ASKED: Final = 3
 """Version of the first ApiVersions: brokers since 2.4 know it, older ones report what they know."""
-ROUNDS_MAX: Final = 4
-"""Messages from us in one authentication; SCRAM has two."""
 SESSION_SHARE: Final = 0.85
 """A session that ends (KIP-368) is replaced by a new connection after this share of it."""
 _LENGTH: Final = struct.Struct(">i")
@@ -198,13 +199,19 @@ def _authenticate(connection: Connection, settings: ClusterSettings) -> None:
         )
     if answer.error_code != ErrorCode.NONE:
         raise RefusedError(f"{where} refuses to authenticate clients", code=answer.error_code)
+    who = "" if security.username is None else f" as '{security.username}'"
     try:
         _run_exchange(connection, settings)
-    except SecurityError as error:
+    except (SecurityError, ScramError, SaslError, ConfigurationError) as error:
+        advice = getattr(error, "advice", "") or (
+            "check sasl.username, sasl.password and sasl.mechanism"
+            if security.mechanism.has_password
+            else "check the token, and whom the broker believes"
+        )
         raise SecurityError(
-            f"authentication at {where} as '{security.username}' with {name} failed",
+            f"authentication at {where}{who} with {name} failed",
             why=_without(security.password, str(error)),
-            advice=error.advice or "check sasl.username, sasl.password and sasl.mechanism",
+            advice=advice,
         ) from None  # the broker's message may contain our password
 
 
@@ -213,7 +220,13 @@ def _without(password: str | None, text: str) -> str:
 
 
 def _run_exchange(connection: Connection, settings: ClusterSettings) -> None:
-    talk = exchange(settings.security, secrets.token_urlsafe(NONCE_BYTES))
+    security = settings.security
+    assert security.mechanism is not None
+    nonce = secrets.token_urlsafe(NONCE_BYTES).encode()
+    token = token_of(security)
+    talk = exchange_of(
+        security.mechanism, security.username or "", security.password or "", token, nonce
+    )
     message: bytes | None = talk.start()
     for _ in range(ROUNDS_MAX):
         assert message is not None
@@ -221,7 +234,7 @@ def _run_exchange(connection: Connection, settings: ClusterSettings) -> None:
         request = SaslAuthenticateRequest(message)
         answer = connection.ask(request, SaslAuthenticateResponse)
         if answer.error_code != ErrorCode.NONE:
-            raise _not_authenticated(answer)
+            raise _not_authenticated(answer, token)
         message = talk.answer(answer.auth_bytes)
         if message is None:
             if answer.session_lifetime_ms > 0:
@@ -231,10 +244,11 @@ def _run_exchange(connection: Connection, settings: ClusterSettings) -> None:
     raise SecurityError("the broker does not finish the authentication")
 
 
-def _not_authenticated(answer: SaslAuthenticateResponse) -> EvenkeelSparkError:
-    refused = RefusedError("", code=answer.error_code, message=answer.error_message)
+def _not_authenticated(answer: SaslAuthenticateResponse, token: str) -> EvenkeelSparkError:
+    told = _without(token, answer.error_message or "")
+    refused = RefusedError("", code=answer.error_code, message=told)
     if refused.retriable:
-        return RefusedError("authentication", code=answer.error_code, message=answer.error_message)
+        return RefusedError("authentication", code=answer.error_code, message=told)
     return SecurityError("the broker refuses us", why=refused.why)
 
 

@@ -68,8 +68,8 @@ SECTIONS: Final[Mapping[str, type[Any]]] = {
 LISTENERS: Final = "listeners"
 ENV_PREFIX: Final = "EVENKEEL_"
 CONFIG_FILE_BYTES_MAX: Final = 64 * 1024
-NOT_SETTINGS: Final = ("EVENKEEL_CONTEXT", "EVENKEEL_COMMAND_CONFIG")
-"""Variables of the command line (cli.clusters), which its nodes inherit."""
+NOT_SETTINGS: Final = ("EVENKEEL_CONTEXT", "EVENKEEL_COMMAND_CONFIG", "EVENKEEL_PASSWORD")
+"""Variables of the command line (cli.clusters.contexts), which its nodes inherit."""
 VALUE_CHARS_MAX: Final = 255
 """The registry's limit for host names, and enough for a path."""
 CONFIG_LINE_CHARS_MAX: Final = 4096

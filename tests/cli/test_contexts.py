@@ -149,7 +149,7 @@ def test_every_bootstrap_address_is_asked_for_its_cluster(
 ) -> None:
     """A client begins with whichever of them is there: one of another cluster is a mistake."""
 
-    async def kafka_id(bootstrap: str) -> str:
+    async def kafka_id(bootstrap: str, _login: object) -> str:
         return "blue" if bootstrap.endswith(":1") else "green"
 
     monkeypatch.setattr(context, "_kafka_id", kafka_id)

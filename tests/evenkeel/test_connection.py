@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from evenkeel.config import ClientConfig
-from evenkeel.connection import Connection, connect
+from evenkeel.connection import Connection
 from evenkeel.errors import (
     DisconnectedError,
     TimedOutError,
@@ -18,6 +18,7 @@ from evenkeel.errors import (
     UnsupportedError,
 )
 from evenkeel.lifetime import background
+from evenkeel.opening import connect
 from tests.evenkeel.peers import PeerStream, Script, scripted
 from wire.apis import ApiKey
 from wire.error_codes import ErrorCode

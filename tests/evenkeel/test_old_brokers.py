@@ -16,7 +16,7 @@ from evenkeel import (
     RebalanceListener,
     TopicPartition,
     UnsupportedError,
-    connection,
+    opening,
 )
 from evenkeel.connection import Connection
 from tests.evenkeel.shared_cluster import SharedCluster
@@ -84,7 +84,7 @@ way to ask for all offsets of a group."""
 def newest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[ApiKey, int]:
     """A broker's list of versions, cut to these."""
     caps: dict[ApiKey, int] = request.param
-    negotiate = connection._negotiate
+    negotiate = opening._negotiate
 
     async def negotiate_and_forget(made: Connection) -> None:
         await negotiate(made)
@@ -93,7 +93,7 @@ def newest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> d
             for key, last in caps.items()
         }
 
-    monkeypatch.setattr(connection, "_negotiate", negotiate_and_forget)
+    monkeypatch.setattr(opening, "_negotiate", negotiate_and_forget)
     return caps
 
 

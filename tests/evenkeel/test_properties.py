@@ -4,10 +4,11 @@ import ssl
 from pathlib import Path
 
 import pytest
+import trio
 
 from evenkeel import ClientConfig
 from evenkeel.errors import ConfigurationError
-from evenkeel.properties import read, tls_of
+from evenkeel.properties import read, security_of, written
 from tests.certs import Certs
 
 
@@ -34,8 +35,9 @@ def test_a_file_is_read_as_java_does(tmp_path: Path) -> None:
 
 
 def test_nothing_means_no_tls_and_other_settings_are_left_alone() -> None:
-    assert tls_of({}) is None
-    assert tls_of({"bootstrap.servers": "h:9092", "security.protocol": "PLAINTEXT"}) is None
+    assert security_of({}) == (None, None)
+    plain = {"bootstrap.servers": "h:9092", "security.protocol": "PLAINTEXT"}
+    assert security_of(plain) == (None, None)
 
 
 def test_a_context_is_made_that_verifies_names_and_shows_a_certificate(certs: Certs) -> None:
@@ -49,7 +51,7 @@ def test_a_context_is_made_that_verifies_names_and_shows_a_certificate(certs: Ce
     assert config.tls is not None
     assert config.tls.check_hostname
     assert config.tls.verify_mode is ssl.CERT_REQUIRED
-    unnamed = tls_of({**of(certs), "ssl.endpoint.identification.algorithm": ""})
+    unnamed, _ = security_of({**of(certs), "ssl.endpoint.identification.algorithm": ""})
     assert unnamed is not None
     assert not unnamed.check_hostname
     assert unnamed.verify_mode is ssl.CERT_REQUIRED
@@ -58,18 +60,19 @@ def test_a_context_is_made_that_verifies_names_and_shows_a_certificate(certs: Ce
 @pytest.mark.parametrize(
     ("properties", "complaint"),
     [
-        ({"security.protocol": "SASL_SSL"}, "no SASL here yet"),
-        ({"sasl.mechanism": "PLAIN"}, "sasl.mechanism is not supported"),
-        ({"security.protocol": "tls"}, "no such one"),
-        ({"ssl.truststore.location": "x.jks"}, "ssl.truststore.location is not supported"),
-        ({"ssl.ca.location": "ca.pem"}, "no effect with security.protocol=plaintext"),
+        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is missing"),
+        ({"sasl.mechanism": "PLAIN"}, "has no effect with security.protocol=PLAINTEXT"),
+        ({"security.protocol": "tls"}, "'tls' is not known"),
+        ({"ssl.truststore.location": "x.jks"}, "is a Java key store unless"),
+        ({"ssl.unknown": "x"}, "ssl.unknown is not supported"),
+        ({"ssl.ca.location": "ca.pem"}, "no effect with security.protocol=PLAINTEXT"),
         ({"security.protocol": "ssl", "ssl.ca.location": "/none"}, "no such file"),
-        ({"security.protocol": "ssl", "ssl.key.location": "k"}, "without ssl.certificate"),
+        ({"security.protocol": "ssl", "ssl.key.location": "k"}, "without a certificate"),
     ],
 )
 def test_what_is_wrong_is_refused(properties: dict[str, str], complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint):
-        tls_of(properties)
+        security_of(properties)
 
 
 def test_a_certificate_without_its_key_is_refused(certs: Certs) -> None:
@@ -79,7 +82,7 @@ def test_a_certificate_without_its_key_is_refused(certs: Certs) -> None:
         "ssl.key.location": str(folder / "bob.key"),
     }
     with pytest.raises(ConfigurationError, match="mismatch"):
-        tls_of({**of(certs), **wrong})
+        security_of({**of(certs), **wrong})
 
 
 def test_a_line_that_is_no_setting_is_not_shown(tmp_path: Path) -> None:
@@ -89,3 +92,52 @@ def test_a_line_that_is_no_setting_is_not_shown(tmp_path: Path) -> None:
         read(path)
     assert "line 1" in str(caught.value)
     assert "hunter2" not in str(caught.value)
+
+
+JAVA = r"""
+# a comment \
+security.protocol: SASL_SSL
+sasl.mechanism SCRAM-SHA-512
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \
+    username="ann" \
+    password="a\\"b";
+"""
+
+
+def test_lines_are_continued_and_escaped_as_in_java(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(JAVA)
+    settings = read(path)
+    assert settings["security.protocol"] == "SASL_SSL"
+    assert settings["sasl.mechanism"] == "SCRAM-SHA-512"
+    _, sasl = security_of({**settings, "security.protocol": "SASL_PLAINTEXT"})
+    assert sasl is not None
+    assert (sasl.username, sasl.password) == ("ann", 'a"b')
+    assert 'a"b' not in repr(sasl)
+
+
+@pytest.mark.parametrize(
+    "value", ["plain", " a b ", "back\\slash", "=:#!", "tab\tand\nline", "\u00fc", "", "\\", "a\\ "]
+)
+def test_what_is_written_is_read_again(value: str, tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(written({"sasl.password": value, "x": "y"}))
+    assert read(path) == {"sasl.password": value, "x": "y"}
+
+
+def test_a_token_comes_from_its_file_each_time(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("first\n")
+    bearer = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": f"file://{path}",
+    }
+    sasl = ClientConfig.from_properties(bearer).sasl
+    assert sasl is not None
+    assert trio.run(sasl.current_token) == "first"
+    path.write_text("second")
+    assert trio.run(sasl.current_token) == "second"
+    path.unlink()
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        trio.run(sasl.current_token)

@@ -16,8 +16,9 @@ import trio
 from cluster.recorder import Recorder
 from cluster.spec import ClusterSpec, NodeSpec
 from evenkeel.config import ClientConfig
-from evenkeel.connection import Connection, Pending, connect
+from evenkeel.connection import Connection, Pending
 from evenkeel.errors import EvenkeelError
+from evenkeel.opening import connect
 from history.record import Key, Op, Outcome, Record
 from tests.exam.hurting import until_true
 from wire.apis import api_of

@@ -1,6 +1,6 @@
 """SaslHandshake (key 17) and SaslAuthenticate (key 36): a client authenticates (KIP-43, KIP-152).
 
-Our own nodes do not authenticate, and say so. The mechanism defines the meaning of the bytes and
+The mechanism defines the meaning of the bytes and
 the number of rounds.
 """
 

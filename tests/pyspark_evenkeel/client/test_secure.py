@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from pyspark_evenkeel.client.cluster import Cluster, Place
-from pyspark_evenkeel.client.security import security_settings
+from pyspark_evenkeel.client.security import security_settings, tls_context
 from pyspark_evenkeel.client.settings import ClusterSettings
 from pyspark_evenkeel.errors import ConfigurationError, SecurityError, UnavailableError
 from tests.certificates import Authority, new_authority
@@ -154,7 +154,7 @@ def test_files_that_are_not_there_are_told(authority: Authority, tmp_path: Path)
     ):
         settings = security_settings({"security.protocol": "SSL", **options})
         with pytest.raises(ConfigurationError, match="No such file"):
-            settings.tls()
+            tls_context(settings)
 
 
 # -- SASL -----------------------------------------------------------------------------------------

@@ -1,17 +1,16 @@
-"""Security options, SCRAM by its RFC, and secrets that stay secret."""
+"""Security options, and secrets that stay secret."""
 
-import base64
 import pickle
 from collections.abc import Mapping
 
 import pytest
 
-from pyspark_evenkeel.client.sasl import ITERATIONS_MAX, Scram
 from pyspark_evenkeel.client.security import (
     Mechanism,
     Protocol,
     SecuritySettings,
     security_settings,
+    tls_context,
 )
 from pyspark_evenkeel.client.settings import ClusterSettings
 from pyspark_evenkeel.errors import (
@@ -19,7 +18,6 @@ from pyspark_evenkeel.errors import (
     DataLossError,
     EvenkeelSparkError,
     RefusedError,
-    SecurityError,
 )
 from wire.error_codes import ErrorCode
 
@@ -35,7 +33,7 @@ def jaas(text: str, mechanism: str = "PLAIN") -> dict[str, str]:
 def test_without_options_nothing_is_asked_for() -> None:
     assert security_settings({"group.id": "x"}) == SecuritySettings()
     assert SecuritySettings().protocol is Protocol.PLAINTEXT
-    assert SecuritySettings().tls() is None
+    assert tls_context(SecuritySettings()) is None
 
 
 def test_options_are_read_whatever_their_case() -> None:
@@ -116,56 +114,6 @@ def test_secrets_are_not_shown() -> None:
 def test_addresses_that_are_none_are_told() -> None:
     with pytest.raises(ConfigurationError, match=r"bootstrap.servers: 'a:b' is not an address"):
         ClusterSettings(bootstrap="a:b")
-
-
-# -- SCRAM, by the example of RFC 7677 ------------------------------------------------------------
-
-NONCE = "rOprNGfwEbeRWgbNEkqO"
-SERVER_NONCE = NONCE + "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
-FIRST = f"r={SERVER_NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()
-FINAL = f"c=biws,r={SERVER_NONCE},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=".encode()
-SIGNATURE = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
-
-
-def scram() -> Scram:
-    return Scram("sha256", "user", "pencil", NONCE)
-
-
-def test_the_example_of_the_rfc() -> None:
-    talk = scram()
-    assert talk.start() == f"n,,n=user,r={NONCE}".encode()
-    assert talk.answer(FIRST) == FINAL
-    assert talk.answer(SIGNATURE) is None
-
-
-def test_the_server_has_to_know_the_password_too() -> None:
-    talk = scram()
-    talk.answer(FIRST)
-    with pytest.raises(SecurityError, match="does not know our password"):
-        talk.answer(b"v=" + base64.b64encode(bytes(32)))
-    with pytest.raises(SecurityError, match="refuses us: invalid-proof"):
-        talk.answer(b"e=invalid-proof")
-
-
-@pytest.mark.parametrize(
-    "first",
-    [
-        FIRST.replace(b"rOpr", b"xxxx"),
-        FIRST.replace(b"%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", b""),
-        FIRST.replace(b"s=W22ZaJ0SNY7soEsUEjb6gQ==", b"s="),
-        FIRST.replace(b"W22Z", b"W2!Z"),
-        FIRST.replace(b"i=4096", b"i=1"),
-        FIRST.replace(b"i=4096", b"i=%d" % (ITERATIONS_MAX + 1)),
-        FIRST.replace(b"i=4096", b"i=" + b"9" * 5000),
-        FIRST.replace(b"i=4096", b"i=many"),
-        b"",
-        b"\xff\xfe",
-        b"m=extension," + FIRST,
-    ],
-)
-def test_a_server_that_does_not_speak_scram(first: bytes) -> None:
-    with pytest.raises(SecurityError, match="does not speak SCRAM as it should"):
-        scram().answer(first)
 
 
 # -- errors ---------------------------------------------------------------------------------------
