@@ -33,7 +33,7 @@ from runtime import live_settings, settings
 from runtime.admin.balancer import BalancerAdmin
 from runtime.admin.inspection import Admin
 from runtime.admin.nodes import NodeAdmin
-from runtime.authentication import authentication
+from runtime.authentication import authentication, token_keys
 from runtime.authorization import authorizer
 from runtime.balancing.balancing_loop import BalancingLoop
 from runtime.balancing.draining import DRAIN_S, STEP_S, Draining
@@ -92,6 +92,7 @@ from runtime.system.process import (
     watch_signals,
 )
 from runtime.upkeep.upkeep import Upkeep
+from runtime.watch import Watch
 from storage.checkpoints import CheckpointFiles
 from storage.cold.store import ColdStore
 from storage.disk.space import Space
@@ -299,6 +300,7 @@ class Node:
 
     def _wire(self) -> None:
         config, engine, journal = self.config, self.engine, self.journal
+        self.token_keys = token_keys(config, journal, self.disk.threads)
         self.broker = build_broker(self)
         self.disk_use = self.upkeep.watch(self.disk, self.broker, settings.disk(config))
         balancing = Balancing(settings.balancing(config)) if config.balancer.enabled else None
@@ -340,7 +342,6 @@ class Node:
         UpkeepMetrics(self.metrics_registry, engine, self.upkeep)
         CompactionMetrics(self.metrics_registry, self.upkeep.compactor)
         UsageMetrics(self.metrics_registry, self.disk_use)
-        ListenerMetrics(self.metrics_registry, self.entrances)
         BalancerMetrics(self.metrics_registry, engine, self.loop, self.planner, self.meter)
         self.shell = Shell(
             engine=engine,
@@ -362,7 +363,9 @@ class Node:
         )
         engine.hooks, self.shell.local_records = self.shell, self.local_records
         live_settings.wire(config, journal, self.shell)
-        self.shell.look_at_files = self.entrances.looking(self.broker.background.submit)
+        self.watch = Watch(self.entrances, self.clients, self.broker, self.token_keys, journal)
+        self.watch.of(self.shell)
+        ListenerMetrics(self.metrics_registry, self.entrances, self.broker, self.watch)
         self.shell.prefer()
         self.shell.follow_nodes()  # those that our own log knows
         self._wire_admin()
@@ -513,7 +516,9 @@ def build_broker(node: Node) -> Broker:
         log_dir=LogDir(str(node.config.node.data_dir)),
         on_bug=node.journal.bug,
         authorizer=authorizer(node.config, node.registry, node.engine.now, node.journal),
-        authentication=authentication(node.config, node.registry, node.machine.new_id),
+        authentication=authentication(
+            node.config, node.registry, node.machine.new_id, node.engine.now, node.token_keys
+        ),
     )
 
 
@@ -570,7 +575,7 @@ async def _start(
     node.peers.dialer = TrioDialer(nursery, node.journal)
     await nursery.start(node.plane.run, shell.end_of_round)
     nursery.start_soon(node.plane.run_ticks, shell.tick)
-    await nursery.start(watch_signals, stop, node.entrances.on_hangup)
+    await nursery.start(watch_signals, stop, node.watch.on_hangup)
     if parent_pid is not None:
         nursery.start_soon(watch_parent, parent_pid, stop)
     nursery.start_soon(node.console.run)

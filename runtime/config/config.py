@@ -32,6 +32,8 @@ from runtime.config.listeners import (
     problems,
     take,
 )
+from runtime.config.mechanisms import mechanism_problems
+from runtime.config.oauth import OauthSection
 from runtime.config.sections import (
     NODE_ID_MAX,
     BalancerSection,
@@ -62,6 +64,7 @@ __all__ = [
 SECTIONS: Final[Mapping[str, type[Any]]] = {
     **PLAIN_SECTIONS,
     "tls": TlsSection,
+    "oauth": OauthSection,
 }
 LISTENERS: Final = "listeners"
 ENV_PREFIX: Final = "EVENKEEL_"
@@ -110,6 +113,7 @@ class Config:
     log: LogSection = attrs.Factory(LogSection)
     tls: TlsSection = attrs.Factory(TlsSection)
     security: SecuritySection = attrs.Factory(SecuritySection)
+    oauth: OauthSection = attrs.Factory(OauthSection)
     listeners: tuple[ListenerSettings, ...] = attrs.field(default=())
     """The [[listeners]]; where there are none, `listen.kafka` is the only one."""
 
@@ -124,6 +128,7 @@ class Config:
             )
         against = [
             *problems(self.listen, self.listeners, self.tls, self.security),
+            *mechanism_problems(self.for_clients, self.security, self.oauth),
             *contradictions(self.node.id, self.listen, self.peers, self.for_clients),
         ]
         if against:
