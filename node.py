@@ -33,7 +33,7 @@ from runtime import live_settings, settings
 from runtime.admin.balancer import BalancerAdmin
 from runtime.admin.inspection import Admin
 from runtime.admin.nodes import NodeAdmin
-from runtime.authentication import authentication, token_keys
+from runtime.authentication import authentication
 from runtime.authorization import authorizer
 from runtime.balancing.balancing_loop import BalancingLoop
 from runtime.balancing.draining import DRAIN_S, STEP_S, Draining
@@ -71,7 +71,6 @@ from runtime.metrics.balancer import BalancerMetrics
 from runtime.metrics.collector import NodeMetrics
 from runtime.metrics.compaction import CompactionMetrics
 from runtime.metrics.disk_usage import UsageMetrics
-from runtime.metrics.listeners import ListenerMetrics
 from runtime.metrics.status import node_status
 from runtime.metrics.upkeep import UpkeepMetrics
 from runtime.network.connect import TrioDialer
@@ -300,7 +299,6 @@ class Node:
 
     def _wire(self) -> None:
         config, engine, journal = self.config, self.engine, self.journal
-        self.token_keys = token_keys(config, journal, self.disk.threads)
         self.broker = build_broker(self)
         self.disk_use = self.upkeep.watch(self.disk, self.broker, settings.disk(config))
         balancing = Balancing(settings.balancing(config)) if config.balancer.enabled else None
@@ -363,9 +361,7 @@ class Node:
         )
         engine.hooks, self.shell.local_records = self.shell, self.local_records
         live_settings.wire(config, journal, self.shell)
-        self.watch = Watch(self.entrances, self.clients, self.broker, self.token_keys, journal)
-        self.watch.of(self.shell)
-        ListenerMetrics(self.metrics_registry, self.entrances, self.broker, self.watch)
+        self.watch = Watch(self.entrances, self.broker, self.shell, self.metrics_registry, journal)
         self.shell.prefer()
         self.shell.follow_nodes()  # those that our own log knows
         self._wire_admin()
@@ -517,7 +513,7 @@ def build_broker(node: Node) -> Broker:
         on_bug=node.journal.bug,
         authorizer=authorizer(node.config, node.registry, node.engine.now, node.journal),
         authentication=authentication(
-            node.config, node.registry, node.machine.new_id, node.engine.now, node.token_keys
+            node.config, node.registry, node.machine.new_id, node.engine.now, node.journal
         ),
     )
 

@@ -20,7 +20,7 @@ from runtime.config.fields import ConfigError, show
 from runtime.config.oauth import OauthSection
 from runtime.oauth.keys import File, InThread, Keys, Source, Url
 from runtime.system.journal import Journal
-from storage.disk.threads import Threads
+from storage.disk.threads import SYSTEM_THREADS
 
 _S: Final = 1_000_000_000
 
@@ -30,12 +30,12 @@ def authentication(
     registry: Registry,
     new_id: Callable[[], bytes],
     now: Callable[[], Now],
-    keys: Keys | None,
+    journal: Journal,
 ) -> Authentication | None:
-    """None: no listener asks clients for a name and a proof of it. `keys` are those of `token_keys`.
+    """None: no listener asks clients for a name and a proof of it.
 
     Raises:
-        ConfigError: the file of first users cannot be used.
+        ConfigError: the file of first users, or that of keys, cannot be used.
     """
     if not any(one.security.sasl for one in config.for_clients):
         return None
@@ -48,15 +48,15 @@ def authentication(
     )
     path = section.bootstrap_users_file
     users = Users(lambda: registry.security, {} if path is None else first_users(path))
-    exchange = None
+    keys, exchange = _token_keys(config, journal), None
     if keys is not None:
-        exchange = partial(OauthExchange, token_rules(config.oauth), keys, now)
+        exchange = partial(OauthExchange, _token_rules(config.oauth), keys, now)
     return Authentication(
-        offered, users, lambda: (new_id() + new_id()).hex().encode(), new_token_exchange=exchange
+        offered, users, lambda: (new_id() + new_id()).hex().encode(), exchange, keys
     )
 
 
-def token_rules(section: OauthSection) -> TokenRules:
+def _token_rules(section: OauthSection) -> TokenRules:
     return TokenRules(
         issuer=section.issuer,
         audiences=section.audience,
@@ -68,9 +68,10 @@ def token_rules(section: OauthSection) -> TokenRules:
     )
 
 
-def token_keys(config: Config, journal: Journal, threads: Threads) -> Keys | None:
+def _token_keys(config: Config, journal: Journal) -> Keys | None:
     """The keys that tokens are signed with; None: tokens are not asked for. A file is read at once,
-    a URL in a thread of its own: its answer may take seconds, and nothing else waits for it.
+    a URL in a thread of its own: its answer may take seconds, and nothing else waits for it. (No
+    simulated world has tokens, so the threads are the system's.)
 
     Raises:
         ConfigError: the file cannot be used.
@@ -80,10 +81,10 @@ def token_keys(config: Config, journal: Journal, threads: Threads) -> Keys | Non
         return None
     if section.jwks_file is None:
         refresh_s, trusted = section.jwks_refresh_s, section.jwks_authorities
-        source: Source = Url(section.jwks_url, refresh_s, threads.monotonic, trusted)
+        source: Source = Url(section.jwks_url, refresh_s, SYSTEM_THREADS.monotonic, trusted)
     else:
         source = File(section.jwks_file)
-    keys = Keys(source, journal, InThread("token-keys", threads))
+    keys = Keys(source, journal, InThread("token-keys", SYSTEM_THREADS))
     if section.jwks_file is not None:
         try:
             keys.read_now()

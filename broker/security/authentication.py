@@ -18,6 +18,7 @@ from broker.security.exchanges import (
 )
 from broker.security.listeners import ClientListener
 from broker.security.principal import Principal
+from broker.security.token_keys import KeysInUse
 from broker.security.users import MECHANISM_NAMES, Users
 from paxos.ids import MS
 
@@ -62,6 +63,8 @@ class Authentication:
     """Printable, without a comma, never the same twice, and not to be guessed."""
     new_token_exchange: Callable[[], Exchange] | None = None
     """For OAUTHBEARER; None: it is not offered."""
+    keys: KeysInUse | None = None
+    """Those that tokens are signed with."""
     succeeded: Counter[tuple[str, str]] = attrs.field(factory=Counter)
     failed: Counter[tuple[str, str]] = attrs.field(factory=Counter)
     renewed: Counter[tuple[str, str]] = attrs.field(factory=Counter)

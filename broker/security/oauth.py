@@ -11,11 +11,11 @@ read over: nothing here would use them.
 
 import json
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from broker.security.exchanges import Challenge, Denied, Proved, Step, Work
 from broker.security.principal import Principal
-from broker.security.token_keys import KeySet
+from broker.security.token_keys import KeysInUse
 from broker.security.tokens import (
     TOKEN_BYTES_MAX,
     Signed,
@@ -30,16 +30,6 @@ from paxos.ids import Now
 MESSAGE_BYTES_MAX: Final = TOKEN_BYTES_MAX + 1_024
 _SEPARATOR: Final = b"\x01"
 _SCHEME: Final = b"bearer "
-
-
-class KeysInUse(Protocol):
-    """Those of the authority, as they were read last. On the loop."""
-
-    @property
-    def current(self) -> KeySet | None: ...
-
-    def missed(self) -> None:
-        """A token was signed with a key that is not among them."""
 
 
 class OauthExchange:

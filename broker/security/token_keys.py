@@ -9,7 +9,7 @@ keys.
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -57,6 +57,30 @@ class KeySet:
             if algorithm in one.algorithms and (kid is None or one.kid == kid)
         ]
         return fitting[0] if len(fitting) == 1 else None
+
+
+class KeysInUse(Protocol):
+    """The keys of the authority, as they were read last; runtime.oauth.keys reads them. Everything
+    is called on the loop."""
+
+    unknown_total: int
+    """Tokens with a key that was not known."""
+    read_total: int
+    failed_total: int
+    complaint: str
+    """Why the keys as they are now at their source are not in use; "" if they are."""
+
+    @property
+    def current(self) -> KeySet | None: ...
+
+    def missed(self) -> None:
+        """A token was signed with a key that is not among them."""
+
+    def hurry(self) -> None:
+        """The operator says that they have changed."""
+
+    def tick(self, boot_ns: int) -> None:
+        """Call it about once a second."""
 
 
 def parse_key_set(data: bytes) -> KeySet:

@@ -49,7 +49,9 @@ class CutOffs:
         sessions = [(client, client.connection.session) for client in self._clients.connections]
         revoked = [client for client, one in sessions if one is not None and one.is_revoked(holds)]
         for client in revoked:
-            self._close(client, CutOff.CREDENTIALS, "its user's credentials were changed or deleted")
+            self._close(
+                client, CutOff.CREDENTIALS, "its user's credentials were changed or deleted"
+            )
         return len(revoked)
 
     def tick(self, boot_ns: int) -> None:
@@ -59,9 +61,10 @@ class CutOffs:
             if session is not None and session.has_expired(boot_ns, RENEWAL_NS):
                 why = "its session has expired, and it has not authenticated again"
                 self._close(client, CutOff.EXPIRED, why)
-            elif isinstance(channel, TlsChannel) and channel.shown is not None:
-                if channel.shown.expires_s <= wall_s:
-                    self._close(client, CutOff.CERTIFICATE, "its certificate has expired")
+                continue
+            shown = channel.shown if isinstance(channel, TlsChannel) else None
+            if shown is not None and shown.expires_s <= wall_s:
+                self._close(client, CutOff.CERTIFICATE, "its certificate has expired")
         self.judge()
 
     def judge(self) -> None:

@@ -62,17 +62,17 @@ def _path_field(doc: str) -> Path | None:
 class OauthSection:
     SECTION: ClassVar = "oauth"
     jwks_file: Path | None = _path_field("JSON Web Key Set: the keys that tokens are signed with")  # noqa: RUF009 (frozen)
-    jwks_url: str = _text_field("", "where those keys are fetched from, instead of a file")  # noqa: RUF009 (frozen)
+    jwks_url: str = _text_field("", "where those keys are fetched from, instead of a file")
     jwks_authorities: Path | None = _path_field(  # noqa: RUF009 (frozen)
         "PEM file: the authorities of jwks_url's certificate; default: the system's"
     )
     jwks_refresh_s: int = int_field(3_600, 10, DAY_S, "how often jwks_url is fetched again")
-    issuer: str = _text_field("", "`iss` of a token must be this")  # noqa: RUF009 (frozen)
-    audience: tuple[str, ...] = _names_field((), "`aud` of a token must be, or have, one of these")  # noqa: RUF009 (frozen)
-    principal_claim: str = _text_field("sub", "the claim that names the user")  # noqa: RUF009 (frozen)
-    scope: tuple[str, ...] = _names_field((), "a token must have all of these scopes")  # noqa: RUF009 (frozen)
-    scope_claim: str = _text_field("scope", "the claim with the scopes, text or an array")  # noqa: RUF009 (frozen)
-    algorithms: tuple[str, ...] = _names_field(  # noqa: RUF009 (frozen)
+    issuer: str = _text_field("", "`iss` of a token must be this")
+    audience: tuple[str, ...] = _names_field((), "`aud` of a token must be, or have, one of these")
+    principal_claim: str = _text_field("sub", "the claim that names the user")
+    scope: tuple[str, ...] = _names_field((), "a token must have all of these scopes")
+    scope_claim: str = _text_field("scope", "the claim with the scopes, text or an array")
+    algorithms: tuple[str, ...] = _names_field(
         ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"),
         "how tokens may be signed; with a public key, always",
     )
@@ -115,4 +115,4 @@ class OauthSection:
         for key, value, why in wanted:
             if not value:
                 default = show(list(value)) if isinstance(value, tuple) else show(value or "")
-                yield f"oauth.{key} = {default}: OAUTHBEARER in security.sasl_mechanisms needs it ({why})"
+                yield f"oauth.{key} = {default}: OAUTHBEARER in sasl_mechanisms needs it ({why})"

@@ -2,8 +2,9 @@
 
 The files are read when the node starts: what is wrong with them then ends it, in words. Later they
 are looked at every LOOK_EVERY_S in the background thread, and at once after SIGHUP; when they have
-changed, new connections get the new ones, and open connections go on with theirs, as long as their
-certificate is believed (`runtime.clients.cut_off`). New files that are wrong change nothing: the old ones are kept, and the journal says why.
+changed, new connections get the new ones, and open connections go on with theirs as long as their
+certificates are believed (runtime.clients.cut_off). New files that are wrong change nothing: the
+old ones are kept, and the journal says why.
 """
 
 import ssl

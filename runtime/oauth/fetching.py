@@ -80,7 +80,7 @@ def fetch(
     except ssl.SSLCertVerificationError as error:
         raise FetchError(f"its certificate is refused: {error.verify_message}") from error
     except OSError as error:
-        raise FetchError(str(error.strerror or error or type(error).__name__)) from error
+        raise FetchError(error.strerror or str(error) or type(error).__name__) from error
     except http.client.HTTPException as error:
         raise FetchError(f"it does not answer as HTTP does: {type(error).__name__}") from error
 

@@ -99,16 +99,14 @@ class InThread:
 
 @attrs.define(eq=False)
 class Keys:
-    """A broker.security.oauth.KeysInUse."""
+    """A broker.security.token_keys.KeysInUse."""
 
     source: Source
     journal: Journal
     thread: InThread
     current: KeySet | None = None
     complaint: str = ""
-    """Why the keys as they are now at their source are not in use; "" if they are."""
     unknown_total: int = 0
-    """Tokens with a key that was not known."""
     read_total: int = 0
     failed_total: int = 0
     _looked_boot_ns: int | None = None

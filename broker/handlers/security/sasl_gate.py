@@ -134,7 +134,9 @@ class AuthenticationGate:
             self._fail(authentication, session, reply, chunks, why)
             return
         renews_other = session.principal is not None and wanted != session.mechanism
-        session.exchange = None if renews_other else authentication.begin(wanted, connection.certified)
+        session.exchange = (
+            None if renews_other else authentication.begin(wanted, connection.certified)
+        )
         if session.principal is None:
             session.mechanism = wanted
         session.stage, session.raw = Stage.EXCHANGE, header.api_version == 0
