@@ -29,11 +29,23 @@ class AuthenticationMetrics(Collector):
         here = self._authentication
         none: Counter[tuple[str, str]] = Counter()
         for name, text, counts in (
-            ("succeeded", "Clients that have proved who they are.", here and here.succeeded),
-            ("failed", "Clients that could not prove who they are.", here and here.failed),
-            ("renewed", "Sessions that were renewed (KIP-368).", here and here.renewed),
+            (
+                "evenkeel_authentications_succeeded",
+                "Clients that have proved who they are.",
+                here and here.succeeded,
+            ),
+            (
+                "evenkeel_authentications_failed",
+                "Clients that could not prove who they are.",
+                here and here.failed,
+            ),
+            (
+                "evenkeel_authentications_renewed",
+                "Sessions that were renewed (KIP-368).",
+                here and here.renewed,
+            ),
         ):
-            family = CounterMetricFamily(f"evenkeel_authentications_{name}", text, labels=_LABELS)
+            family = CounterMetricFamily(name, text, labels=_LABELS)
             for labels, count in sorted((counts or none).items()):
                 family.add_metric(labels, count)
             yield family

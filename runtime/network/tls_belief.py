@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 if TYPE_CHECKING:
+    import datetime
+
     from cryptography import x509
 
 REVOKED_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -83,7 +85,7 @@ class _Link:
 
 
 def revocations(
-    data: bytes, authorities: "Sequence[x509.Certificate]"
+    data: bytes, authorities: "Sequence[x509.Certificate]", now: "datetime.datetime"
 ) -> "tuple[x509.CertificateRevocationList, ...]":
     """The lists of a PEM file. OpenSSL believes nobody whose authority has no list, or an old one.
 
@@ -98,6 +100,8 @@ def revocations(
     except ValueError as error:
         raise RevokedError("a list of revoked certificates in it cannot be read") from error
     for one in lists:
+        if one.next_update_utc is not None and one.next_update_utc <= now:
+            raise RevokedError(f"the list of {one.issuer.rfc4514_string()[:200]} is old: make one")
         if not any(_signed(one, by) for by in authorities):
             name = one.issuer.rfc4514_string()[:200]
             raise RevokedError(f"the list of {name} is signed by none of tls.client_authorities")

@@ -9,7 +9,7 @@ old ones are kept, and the journal says why.
 
 import ssl
 from collections.abc import Callable, Sequence
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -165,7 +165,9 @@ def _revocations(
     path: Path, authorities: "Sequence[x509.Certificate]"
 ) -> "tuple[x509.CertificateRevocationList, ...]":
     try:
-        return revocations(_read("revoked", path, REVOKED_BYTES_MAX), authorities)
+        return revocations(
+            _read("revoked", path, REVOKED_BYTES_MAX), authorities, datetime.now(UTC)
+        )
     except RevokedError as error:
         raise TlsFilesError(f"tls.revoked = {path}: {error}") from error
 

@@ -16,9 +16,9 @@ from broker.security.principal import ANONYMOUS, Principal
 from broker.security.token_keys import KeySet
 from broker.security.tokens import TokenRules
 from paxos.ids import MS
-from tests.broker.world import Asked
 from tests.broker.security.test_sasl import Client
 from tests.broker.security.tokens_of import KEY_SET, RULES, token
+from tests.broker.world import Asked
 from wire.error_codes import ErrorCode
 from wire.messages.metadata import MetadataRequest
 from wire.messages.sasl import SaslHandshakeRequest
