@@ -77,8 +77,8 @@ class PlainExchange:
         self._users = users
 
     def step(self, message: bytes) -> Step:
-        parts = message.split(b"\0")
-        if len(message) > PLAIN_BYTES_MAX or len(parts) != 3:
+        parts = message.split(b"\0") if len(message) <= PLAIN_BYTES_MAX else []
+        if len(parts) != 3:
             return Denied("Invalid SASL/PLAIN response: expected 3 tokens")
         try:
             authzid, user, password = (part.decode() for part in parts)

@@ -25,6 +25,7 @@ class Stage(Enum):
 
 class Session:
     __slots__ = (
+        "asked_versions",
         "exchange",
         "expires_boot_ns",
         "failure_counted",
@@ -38,6 +39,8 @@ class Session:
 
     def __init__(self) -> None:
         self.stage = Stage.HANDSHAKE
+        self.asked_versions = 0
+        """How often it has asked for ApiVersions: the answers wait until it reads them."""
         self.mechanism = ""
         """What the client has asked for; kept for re-authentication, which may not change it."""
         self.exchange: Exchange | None = None

@@ -45,6 +45,8 @@ CLOSE_AFTER_NS: Final = 20 * MS
 """Between a failure's answer and the end of its connection: the answer leaves with its round."""
 REAUTH_EVERY_NS: Final = 1_000 * MS
 """As in Kafka: a session that is younger than this is not authenticated again."""
+VERSIONS_ASKED_MAX: Final = 8
+"""ApiVersions before the handshake: clients ask once, or once more for an older version."""
 NO_MECHANISM: Final = "none"
 
 _SASL_KEYS: Final = (int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE))
@@ -73,7 +75,9 @@ class AuthenticationGate:
             else:
                 return False
         elif key == ApiKey.API_VERSIONS and session.stage is Stage.HANDSHAKE and not session.raw:
-            return False
+            session.asked_versions += 1
+            if session.asked_versions <= VERSIONS_ASKED_MAX:
+                return False
         self._guarded(reply, self._take, authentication, session, key, frame, reply)
         return True
 
