@@ -69,7 +69,6 @@ from runtime.metrics.balancer import BalancerMetrics
 from runtime.metrics.collector import NodeMetrics
 from runtime.metrics.compaction import CompactionMetrics
 from runtime.metrics.disk_usage import UsageMetrics
-from runtime.metrics.listeners import ListenerMetrics
 from runtime.metrics.status import node_status
 from runtime.metrics.upkeep import UpkeepMetrics
 from runtime.network.connect import TrioDialer
@@ -91,6 +90,7 @@ from runtime.system.process import (
     watch_signals,
 )
 from runtime.upkeep.upkeep import Upkeep
+from runtime.watch import Watch
 from storage.checkpoints import CheckpointFiles
 from storage.cold.store import ColdStore
 from storage.disk.space import Space
@@ -339,7 +339,6 @@ class Node:
         UpkeepMetrics(self.metrics_registry, engine, self.upkeep)
         CompactionMetrics(self.metrics_registry, self.upkeep.compactor)
         UsageMetrics(self.metrics_registry, self.disk_use)
-        ListenerMetrics(self.metrics_registry, self.entrances)
         BalancerMetrics(self.metrics_registry, engine, self.loop, self.planner, self.meter)
         self.shell = Shell(
             engine=engine,
@@ -361,7 +360,7 @@ class Node:
         )
         engine.hooks, self.shell.local_records = self.shell, self.local_records
         live_settings.wire(config, journal, self.shell)
-        self.shell.look_at_files = self.entrances.looking(self.broker.background.submit)
+        self.watch = Watch(self.entrances, self.broker, self.shell, self.metrics_registry, journal)
         self.shell.prefer()
         self.shell.follow_nodes()  # those that our own log knows
         self._wire_admin()
@@ -512,7 +511,9 @@ def build_broker(node: Node) -> Broker:
         log_dir=LogDir(str(node.config.node.data_dir)),
         on_bug=node.journal.bug,
         authorizer=authorizer(node.config, node.registry, node.engine.now, node.journal),
-        authentication=authentication(node.config, node.registry, node.machine.new_id),
+        authentication=authentication(
+            node.config, node.registry, node.machine.new_id, node.engine.now, node.journal
+        ),
     )
 
 
@@ -569,7 +570,7 @@ async def _start(
     node.peers.dialer = TrioDialer(nursery, node.journal)
     await nursery.start(node.plane.run, shell.end_of_round)
     nursery.start_soon(node.plane.run_ticks, shell.tick)
-    await nursery.start(watch_signals, stop, node.entrances.on_hangup)
+    await nursery.start(watch_signals, stop, node.watch.on_hangup)
     if parent_pid is not None:
         nursery.start_soon(watch_parent, parent_pid, stop)
     nursery.start_soon(node.console.run)

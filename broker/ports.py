@@ -25,6 +25,7 @@ class Connection:
         "_last_refusals",
         "_refusals_anywhere",
         "barriers",
+        "certified",
         "fast_paths",
         "leaders_told",
         "listener",
@@ -39,6 +40,8 @@ class Connection:
         """The listener that it came by: its client is told the addresses of that one."""
         self.principal: Principal = ANONYMOUS
         """Who its client has proved to be; what it may do depends on it."""
+        self.certified: Principal | None = None
+        """Whom the certificate proves that TLS has verified; None without one."""
         self.session: Session | None = Session() if listener.protocol.sasl else None
         """How far it has come with SASL; None: its listener asks for none."""
         self.software: ClientSoftware = OTHER

@@ -542,6 +542,25 @@ SECURITY: Final[Sequence[Alert]] = (
         description="It goes on with those of before, and would not start with these: its log says "
         "what is wrong.",
     ),
+    Alert(
+        name="EvenkeelAuthenticationsFailing",
+        value="sum by (cluster, node) (increase(evenkeel_authentications_failed_total[5m]))",
+        when="> 100",
+        severity=WARNING,
+        summary=f"{NODE}: {VALUE} clients in 5 minutes could not prove who they are",
+        description="Somebody guesses, or clients have an old password, or tokens that have "
+        "expired. The log has addresses and reasons.",
+    ),
+    Alert(
+        name="EvenkeelTokenKeysRefused",
+        value="evenkeel_token_keys_refused",
+        when="> 0",
+        lasts="5m",
+        severity=WARNING,
+        summary=f"{NODE} cannot read the keys that access tokens are signed with",
+        description="It goes on with those of before: tokens with newer keys are refused. Its log "
+        "says what is wrong.",
+    ),
 )
 
 ALERTS: Final = {

@@ -252,10 +252,51 @@ FLOODS: Final = Row(
     ],
 )
 
+IDENTITIES: Final = Row(
+    "Who are you",
+    [
+        Panel(
+            title="Authentications",
+            description="Clients of SASL listeners that have proved who they are, for the first "
+            "time or again (KIP-368), by mechanism.",
+            queries=[
+                Query(
+                    rate("evenkeel_authentications_succeeded_total", "mechanism"), "{{mechanism}}"
+                ),
+                Query(
+                    rate("evenkeel_authentications_renewed_total", "mechanism"),
+                    "again, {{mechanism}}",
+                ),
+            ],
+            unit=Unit.PER_S,
+        ),
+        Panel(
+            title="Failures",
+            description="Wrong passwords, tokens and certificates, and TLS handshakes: "
+            "EvenkeelAuthenticationsFailing. The log has addresses and reasons.",
+            queries=[
+                Query(
+                    rate("evenkeel_authentications_failed_total", "listener, mechanism"),
+                    "{{mechanism}}, listener {{listener}}",
+                ),
+                Query(rate("evenkeel_tls_handshakes_failed_total"), "TLS, node {{node}}"),
+            ],
+            unit=Unit.PER_S,
+        ),
+        Panel(
+            title="Cut off",
+            description="Open connections of clients that are no longer believed: other "
+            "credentials, a certificate that has expired or was revoked, a session that has ended.",
+            queries=[Query(rate("evenkeel_connections_cut_off_total", "why"), "{{why}}")],
+            unit=Unit.PER_S,
+        ),
+    ],
+)
+
 CLIENTS_DASHBOARD: Final = Dashboard(
     uid="evenkeel-clients",
     title="Clients",
     description="Producers and consumers, as the nodes see them.",
-    rows=[PRODUCERS, CONSUMERS, GROUPS, LIMITS, FLOODS],
+    rows=[PRODUCERS, CONSUMERS, GROUPS, LIMITS, FLOODS, IDENTITIES],
     variables=[panels.CLUSTER, panels.NODE, panels.CONSUMER_GROUP],
 )

@@ -10,6 +10,7 @@ from typing import Final
 from balancer.registry.registry import Registry
 from broker.groups.forwarded_requests import RequestForwarding
 from broker.requests.context import Broker
+from broker.security.users import Proof
 from paxos.ids import MS, REGISTRY_GROUP, GroupId, NodeId, Now
 from paxos.messages import StealRequest
 from paxos.replica import Replica
@@ -104,7 +105,9 @@ class Shell:
         self._security_seen = self.registry.security
         self.console: Console | None = None
         self.look_at_files: Callable[[int], None] = lambda _boot_ns: None
-        """For files that are read again when they change: those of TLS."""
+        """For files that are read again when they change: those of TLS, keys of tokens."""
+        self.cut_off_revoked: Callable[[Callable[[Proof], bool]], int] = lambda _holds: 0
+        """Closes the connections of those whose proof does not hold; returns how many."""
         self.local_records: LocalRecords | None = None
         self.removed = ""
         """Why this node is no longer part of the cluster, and stops; "" if it is."""
@@ -338,7 +341,7 @@ class Shell:
         """Close the connections of users that are gone or have other credentials."""
         authentication = self.broker.authentication
         if authentication is not None:
-            closed = self.clients.close_revoked(authentication.users.holds)
+            closed = self.cut_off_revoked(authentication.users.holds)
             self._journal.info("credentials changed", connections_closed=closed)
 
     def follow_nodes(self) -> None:

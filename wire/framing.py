@@ -69,6 +69,8 @@ class FrameLimits:
     read_over_max: int = 0
     """A frame over its limit and up to this size is read and discarded, so that its sender gets an
     error response (`FrameAssembler.over`); a longer one closes the connection."""
+    buffer_min: int = BUFFER_BYTES_MIN
+    """The first receive buffer: more than OWNED_OVER_BYTES and a length."""
     buffer_max: int = BUFFER_BYTES_MAX
     """The receive buffer grows up to this."""
     step: int = LARGE_STEP_BYTES
@@ -153,8 +155,9 @@ class FrameAssembler:
         self.missing_room = 0
         """Room that the next frame needs and did not get: call `frames` again when there may be
         some. 0 if no frame waits for room."""
-        room.open(BUFFER_BYTES_MIN)
-        self._buffer = memoryview(bytearray(BUFFER_BYTES_MIN))
+        assert limits.buffer_min > OWNED_OVER_BYTES + 4, "the rest of a small frame always fits"
+        room.open(limits.buffer_min)
+        self._buffer = memoryview(bytearray(limits.buffer_min))
         self._start = 0
         """Position of the first byte that was not taken yet."""
         self._stop = 0
@@ -355,8 +358,9 @@ class FrameAssembler:
         left = stop - start
         target = buffer
         wanted = self._grow and len(buffer) < self.limits.buffer_max
-        if wanted and self._room.grow(len(buffer)):
-            target = memoryview(bytearray(2 * len(buffer)))
+        larger = min(2 * len(buffer), self.limits.buffer_max)
+        if wanted and self._room.grow(larger - len(buffer)):
+            target = memoryview(bytearray(larger))
         elif left and len(buffer) - stop > OWNED_OVER_BYTES + 4:
             return
         self._grow = False

@@ -1,5 +1,6 @@
 """The exchanges of the mechanisms: a message of the client in, the next step out.
 
+EXTERNAL (RFC 4422, appendix A) asks for nothing: TLS has proved the client's certificate already.
 PLAIN (RFC 4616) hands us the password, and we pay for the iterations: the step is `Work`, for a
 thread. SCRAM (RFC 5802) is two cheap steps. What is wrong with a name and what with a password
 looks the same from outside: the same steps, the same number of HMACs, the same words.
@@ -25,6 +26,7 @@ from wire.scram import (
 
 PLAIN: Final = "PLAIN"
 OAUTHBEARER: Final = "OAUTHBEARER"
+EXTERNAL: Final = "EXTERNAL"
 PLAIN_BYTES_MAX: Final = 2_048
 """A name and a password."""
 
@@ -34,6 +36,8 @@ class Challenge:
     """The exchange goes on after this answer."""
 
     data: bytes
+    failure: str = ""
+    """Why the client will be denied, whatever it says next; "" if it may still succeed."""
 
 
 @attrs.frozen
@@ -56,7 +60,7 @@ class Denied:
 class Work:
     """Too long for the loop: `run` it in a thread; what it returns is the step."""
 
-    run: Callable[[], "Proved | Denied"]
+    run: Callable[[], "Proved | Denied | Challenge"]
 
 
 Step: TypeAlias = Challenge | Proved | Denied | Work
@@ -73,8 +77,8 @@ class PlainExchange:
         self._users = users
 
     def step(self, message: bytes) -> Step:
-        parts = message.split(b"\0")
-        if len(message) > PLAIN_BYTES_MAX or len(parts) != 3:
+        parts = message.split(b"\0") if len(message) <= PLAIN_BYTES_MAX else []
+        if len(parts) != 3:
             return Denied("Invalid SASL/PLAIN response: expected 3 tokens")
         try:
             authzid, user, password = (part.decode() for part in parts)
@@ -108,6 +112,21 @@ def _check_plain(
     if proof is None:
         return Denied("Authentication failed: Invalid username or password")
     return Proved(Principal("User", user), proof=proof)
+
+
+class ExternalExchange:
+    """The principal is that of the certificate, by the rules of `tls.principal_mapping`."""
+
+    def __init__(self, certified: Principal) -> None:
+        self._certified = certified
+
+    def step(self, message: bytes) -> Step:
+        if message and message != self._certified.name.encode():
+            return Denied(
+                "Authentication failed: Client requested an authorization id that is different "
+                "from the name of its certificate"
+            )
+        return Proved(self._certified)
 
 
 class ScramExchange:

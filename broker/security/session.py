@@ -25,8 +25,10 @@ class Stage(Enum):
 
 class Session:
     __slots__ = (
+        "asked_versions",
         "exchange",
         "expires_boot_ns",
+        "failure_counted",
         "mechanism",
         "principal",
         "proof",
@@ -37,6 +39,8 @@ class Session:
 
     def __init__(self) -> None:
         self.stage = Stage.HANDSHAKE
+        self.asked_versions = 0
+        """How often it has asked for ApiVersions: the answers wait until it reads them."""
         self.mechanism = ""
         """What the client has asked for; kept for re-authentication, which may not change it."""
         self.exchange: Exchange | None = None
@@ -45,6 +49,7 @@ class Session:
         self.principal: Principal | None = None
         """Once proved; it stays through a re-authentication."""
         self.proof: Proof | None = None
+        self.failure_counted = False
         self.proved_boot_ns = 0
         self.expires_boot_ns = 0
         """From then on only a re-authentication is served; 0: never."""
@@ -53,6 +58,11 @@ class Session:
     def proved(self) -> bool:
         """Whether requests are served."""
         return self.stage is Stage.PROVED
+
+    def has_expired(self, boot_ns: int, renewal_ns: int) -> bool:
+        """Whether its time is over; a re-authentication that has begun has `renewal_ns` more."""
+        left_ns = 0 if self.proved else renewal_ns
+        return 0 < self.expires_boot_ns <= boot_ns - left_ns
 
     def is_revoked(self, holds: Callable[[Proof], bool]) -> bool:
         """Whether its user no longer has the credential that proved it."""

@@ -6,7 +6,9 @@ not find all copies of a file.
 
 A name that nobody has gets a stand-in: a credential that is the same on every node and for ever,
 made from the cluster's secret and the name, that no password fits. So an unknown user costs the
-same steps as a wrong password, and sees the same messages.
+same steps as a wrong password, and sees the same messages. Its iterations and the length of its
+salt are those of some user: which, the name decides, and a name keeps them for as long as the
+users' own are distributed as they are.
 """
 
 import hmac
@@ -26,9 +28,8 @@ from wire.scram import (
     parse_credential,
 )
 
-STAND_IN_ITERATIONS: Final = ITERATIONS_MIN
-"""Kafka's and our default. Users with other iterations can be told from names that nobody has."""
-STAND_IN_SALT_BYTES: Final = 16
+USUAL_SHAPE: Final = (ITERATIONS_MIN, 16)
+"""Iterations and bytes of salt of a stand-in while there are no users: Kafka's and our default."""
 FILE_BYTES_MAX: Final = 1024 * 1024
 MECHANISM_NAMES: Final[Mapping[str, ScramMechanism]] = {
     one.sasl_name: one for one in ScramMechanism
@@ -54,6 +55,8 @@ class Users:
         ]
         self._secret_of_file = hashed(ScramMechanism.SHA_256, "\n".join(ordered).encode())
         """For as long as the registry has none: nodes should have the same file."""
+        self._shapes: dict[ScramMechanism, list[tuple[int, int]]] = {}
+        self._shapes_of: Credentials | None = None
 
     @property
     def empty(self) -> bool:
@@ -80,9 +83,28 @@ class Users:
         security = self._security()
         secret = self._secret_of_file if security.secret == NO_SECRET else security.secret
         name = b"%d " % mechanism + user.encode("utf-8", "surrogatepass")
-        salt = hmac.digest(secret, b"salt " + name, "sha256")[:STAND_IN_SALT_BYTES]
+        salt = hmac.digest(secret, b"salt " + name, "sha512")
+        salt += hmac.digest(secret, b"more " + name, "sha512")
         key = hmac.digest(secret, b"key " + name, mechanism.hash_name)
-        return Credential(salt, key, key, STAND_IN_ITERATIONS)
+        shapes = self._shapes_now(security.credentials)[mechanism]
+        # Between 0 and 1, by the name: another user moves few names to another shape.
+        place = int.from_bytes(hmac.digest(secret, b"shape " + name, "sha256")[:8], "big")
+        iterations, salt_bytes = shapes[place * len(shapes) >> 64]
+        return Credential(salt[:salt_bytes], key, key, iterations)
+
+    def _shapes_now(self, registered: Credentials) -> dict[ScramMechanism, list[tuple[int, int]]]:
+        """Of each mechanism the iterations and the length of the salt of every user, ascending."""
+        if self._shapes_of is not registered:
+            self._shapes_of = registered
+            users = {**self._of_file, **registered}
+            for mechanism in ScramMechanism:
+                found = [
+                    (kept[mechanism].iterations, len(kept[mechanism].salt))
+                    for kept in users.values()
+                    if mechanism in kept
+                ]
+                self._shapes[mechanism] = sorted(found) or [USUAL_SHAPE]
+        return self._shapes
 
 
 def parse_users(text: str) -> Credentials:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from cli.clusters import logins, reach
+from cli.clusters import reach
 from cli.clusters import target as chosen
 from cli.diagnosis import doctor
 from cluster import health

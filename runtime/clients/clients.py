@@ -12,7 +12,6 @@ from typing import Protocol
 
 from broker.ports import Connection, Reply
 from broker.producers.producer_connections import NO_PRODUCER, ProducerConnections
-from broker.security.users import Proof
 from paxos.entry import Buffer
 from paxos.ids import GroupId
 from runtime.clients.backpressure import Backpressure, RefusalSight
@@ -583,14 +582,6 @@ class Clients:
             reason = client.overdue(now, self.limits.idle_ns)
             if reason:
                 client.close(reason)
-
-    def close_revoked(self, holds: Callable[[Proof], bool]) -> int:
-        """Close the connections whose user is gone or has other credentials; returns how many."""
-        sessions = [(client, client.connection.session) for client in self.connections]
-        revoked = [client for client, one in sessions if one is not None and one.is_revoked(holds)]
-        for client in revoked:
-            client.close("its user's credentials were changed or deleted")
-        return len(revoked)
 
     def close_all(self, reason: str) -> None:
         for client in list(self.connections):

@@ -59,6 +59,7 @@ class Door:
             limits,
             handshakes=self.tls.handshakes,
             on_secured=partial(self._secured, connection),
+            believed_by=self.tls.contexts.reloads_total,
             **others,
         )
 
@@ -72,7 +73,9 @@ class Door:
         principal = self.tls.mapping.principal(name)
         if principal is None:
             return f"no rule of tls.principal_mapping fits the certificate of {name[:200]!r}"
-        connection.principal = principal
+        connection.certified = principal
+        if connection.session is None:
+            connection.principal = principal  # else SASL says who it is
         return ""
 
 
@@ -151,7 +154,10 @@ def _contexts(config: Config, journal: Journal) -> TlsContexts | None:
     if not modes or tls.certificate is None or tls.key is None:
         return None
     files = TlsFiles(
-        certificate=tls.certificate, key=tls.key, client_authorities=tls.client_authorities
+        certificate=tls.certificate,
+        key=tls.key,
+        client_authorities=tls.client_authorities,
+        revoked=tls.revoked,
     )
     try:
         return TlsContexts(files, modes, journal)

@@ -5,7 +5,7 @@ from typing import Final
 import attrs
 
 from broker.security.authentication import FRAME_BYTES_MAX as UNPROVED_BYTES_MAX
-from wire.framing import BUFFER_BYTES_MIN, OWNED_OVER_BYTES, FrameLimits
+from wire.framing import KIB, FrameLimits
 
 FETCH_KEY: Final = b"\x00\x01"
 UNANSWERED_MAX: Final = 512
@@ -19,9 +19,9 @@ HANDSHAKE_S: Final = 10.0
 FIRST_REQUEST_S: Final = 30.0
 """A connection without a request for this long is closed."""
 UNPROVED_FRAMES: Final = FrameLimits(
-    default=UNPROVED_BYTES_MAX, buffer_max=BUFFER_BYTES_MIN, step=OWNED_OVER_BYTES
+    default=UNPROVED_BYTES_MAX, buffer_min=20 * KIB, buffer_max=20 * KIB
 )
-"""Until a client of a SASL listener has proved who it is."""
+"""Until a client of a SASL listener has proved who it is: all of its frames fit into the buffer."""
 NOT_SEEN: Final = -1
 HELD_PROGRESS_BYTES: Final = 64 * 1024
 """While others wait for memory, a client that holds some must send this much each second."""

@@ -33,6 +33,8 @@ from runtime.config.listeners import (
     problems,
     take,
 )
+from runtime.config.mechanisms import mechanism_problems
+from runtime.config.oauth import OauthSection
 from runtime.config.sections import (
     NODE_ID_MAX,
     BalancerSection,
@@ -64,6 +66,7 @@ SECTIONS: Final[Mapping[str, type[Any]]] = {
     **PLAIN_SECTIONS,
     "tls": TlsSection,
     "http": HttpSection,
+    "oauth": OauthSection,
 }
 LISTENERS: Final = "listeners"
 ENV_PREFIX: Final = "EVENKEEL_"
@@ -113,6 +116,7 @@ class Config:
     tls: TlsSection = attrs.Factory(TlsSection)
     security: SecuritySection = attrs.Factory(SecuritySection)
     http: HttpSection = attrs.Factory(HttpSection)
+    oauth: OauthSection = attrs.Factory(OauthSection)
     listeners: tuple[ListenerSettings, ...] = attrs.field(default=())
     """The [[listeners]]; where there are none, `listen.kafka` is the only one."""
 
@@ -128,6 +132,7 @@ class Config:
         against = [
             *problems(self.listen, self.listeners, self.tls, self.security),
             *problems_of_http(self.listen, self.http, self.tls, self.security),
+            *mechanism_problems(self.for_clients, self.security, self.oauth),
             *contradictions(self.node.id, self.listen, self.peers, self.for_clients),
         ]
         if against:

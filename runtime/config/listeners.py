@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Final
 import attrs
 
 from balancer.registry.security import LISTENERS_MAX
-from broker.security.exchanges import PLAIN
 from broker.security.listeners import DEFAULT, ClientListener, SecurityProtocol
 from broker.security.principal_mapping import PrincipalMapping
 from runtime.config.fields import (
@@ -71,6 +70,9 @@ class TlsSection:
     key: Path | None = _path_field("PEM file with its key, readable by the owner only")  # noqa: RUF009 (frozen)
     client_authorities: Path | None = _path_field(  # noqa: RUF009 (frozen)
         "PEM file: the authorities whose certificates of clients are believed"
+    )
+    revoked: Path | None = _path_field(  # noqa: RUF009 (frozen)
+        "PEM file: lists of revoked certificates (CRL), one of each of those authorities"
     )
     principal_mapping: tuple[str, ...] = attrs.field(
         default=("DEFAULT",),
@@ -183,6 +185,11 @@ def problems(
     for one in listeners or (of_listen(listen),):
         where = f"[[listeners]] {one.name}" if listeners else f"listen.kafka = {show(one.bind)}"
         yield from _of_one(where, one, tls, security)
+    if tls.revoked is not None and tls.client_authorities is None:
+        yield (
+            f"tls.revoked = {show(str(tls.revoked))}: nobody's certificates are believed without "
+            "tls.client_authorities, so none can be revoked; set both, or none"
+        )
     for name in () if security.insecure_listeners else open_ports(listen):
         yield (
             f"{name} = {show(getattr(listen, name.removeprefix('listen.')))}: everyone who reaches "
@@ -219,8 +226,6 @@ def _of_table(listen: ListenSection, listeners: Sequence[ListenerSettings]) -> I
 def _of_one(
     where: str, one: ListenerSettings, tls: TlsSection, security: SecuritySection
 ) -> Iterator[str]:
-    if one.security.sasl:
-        yield from _of_sasl(where, one, security)
     if one.security.tls:
         for key in ("certificate", "key"):
             if getattr(tls, key) is None:
@@ -237,20 +242,6 @@ def _of_one(
             'nobody; use protocol = "ssl" with client_certificates = "required" in [[listeners]], '
             "or a loopback address, or set security.insecure_listeners = true if only those can "
             "reach it who may do everything"
-        )
-
-
-def _of_sasl(where: str, one: ListenerSettings, security: SecuritySection) -> Iterator[str]:
-    needs = f'{where}: protocol = "{one.protocol}" needs'
-    if not security.sasl_mechanisms:
-        yield f'{needs} security.sasl_mechanisms, such as ["SCRAM-SHA-512"]'
-        return
-    passwords_in_the_clear = not one.security.tls and not security.plain_without_tls
-    if passwords_in_the_clear and set(security.sasl_mechanisms) == {PLAIN}:
-        yield (
-            f"{needs} a mechanism that does not send passwords, and security.sasl_mechanisms is "
-            'PLAIN; use protocol = "sasl_ssl", or SCRAM-SHA-512, or set '
-            "security.plain_without_tls = true"
         )
 
 

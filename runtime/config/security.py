@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Final
 
 import attrs
 
-from broker.security.exchanges import OAUTHBEARER, PLAIN
+from broker.security.exchanges import EXTERNAL, OAUTHBEARER, PLAIN
 from broker.security.users import MECHANISM_NAMES
 from runtime.config.fields import (
     bool_field,
@@ -17,11 +17,9 @@ from runtime.config.fields import (
 )
 
 ACL: Final = "acl"
-MECHANISMS: Final = (PLAIN, *MECHANISM_NAMES)
+MECHANISMS: Final = (PLAIN, *MECHANISM_NAMES, OAUTHBEARER, EXTERNAL)
 NOT_OFFERED: Final = {
-    OAUTHBEARER: "this version of Evenkeel has no tokens yet",
-    "GSSAPI": "Kerberos is not supported",
-    "EXTERNAL": "use a listener with client_certificates instead",
+    "GSSAPI": "Kerberos is not supported; use OAUTHBEARER, SCRAM or certificates",
 }
 _ONLY_ACL: Final = 'nothing is decided without rules; set security.authorizer = "acl"'
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from runtime.network.channel import GONE, Channel
 from runtime.network.dataplane import READ, WRITE, Plane
-from runtime.network.tls_stream import TlsError, TlsStream
+from runtime.network.tls_stream import Shown, TlsError, TlsStream
 from wire.framing import FrameLimits
 
 HANDSHAKES_PER_ROUND_MAX: Final = 4
@@ -59,10 +59,15 @@ class TlsChannel(Channel):
         *,
         handshakes: Handshakes,
         on_secured: Callable[[TlsStream], str],
+        believed_by: int = 0,
         **others: Any,  # noqa: ANN401  those of Channel
     ) -> None:
         self._plain_unsent = self._plain_sent = 0
         self._handshakes, self._on_secured = handshakes, on_secured
+        self.believed_by = believed_by
+        """Which of the node's files of authorities the other side's certificate was verified by."""
+        self.shown: Shown | None = None
+        """That certificate, once the handshake is over."""
         super().__init__(plane, sock, limits, **others)
 
     # -- the two questions --------------------------------------------------------------------
@@ -175,6 +180,7 @@ class TlsChannel(Channel):
             self.close(refusal)
             return False
         handshakes.done_total += 1
+        self.shown = sock.shown()
         return True
 
     def close(self, reason: str) -> None:

@@ -2,13 +2,14 @@
 
 The files are read when the node starts: what is wrong with them then ends it, in words. Later they
 are looked at every LOOK_EVERY_S in the background thread, and at once after SIGHUP; when they have
-changed, new connections get the new ones, and open connections go on with theirs. New files that
-are wrong change nothing: the old ones are kept, and the journal says why.
+changed, new connections get the new ones, and open connections go on with theirs as long as their
+certificates are believed (runtime.clients.cut_off). New files that are wrong change nothing: the
+old ones are kept, and the journal says why.
 """
 
 import ssl
 from collections.abc import Callable, Sequence
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -17,6 +18,7 @@ import attrs
 if TYPE_CHECKING:
     from cryptography import x509
 
+from runtime.network.tls_belief import REVOKED_BYTES_MAX, Belief, RevokedError, revocations
 from runtime.network.tls_stream import in_words
 from runtime.system.journal import Journal
 
@@ -42,12 +44,13 @@ class TlsFiles:
     certificate: Path
     key: Path
     client_authorities: Path | None = None
+    revoked: Path | None = None
 
     @property
     def _all(self) -> list[tuple[str, Path]]:
         named = [("certificate", self.certificate), ("key", self.key)]
-        more = self.client_authorities
-        return named if more is None else [*named, ("client_authorities", more)]
+        more = (("client_authorities", self.client_authorities), ("revoked", self.revoked))
+        return named + [(setting, path) for setting, path in more if path is not None]
 
     def stamp(self) -> Stamp:
         """
@@ -74,6 +77,8 @@ class Loaded:
     """When the first certificate of the node's own chain expires; seconds since 1970."""
     authorities_expire_s: int | None
     """When the last authority of clients expires."""
+    belief: "Belief"
+    """Whose certificates of clients are believed."""
 
 
 Found: TypeAlias = "Loaded | TlsFilesError | None"
@@ -99,12 +104,14 @@ def load(files: TlsFiles, modes: Sequence[str]) -> Loaded:
         authorities = []
     else:
         authorities = _certificates("client_authorities", files.client_authorities)
+    revoked = () if files.revoked is None else _revocations(files.revoked, authorities)
     contexts = {one: _context(files, one) for one in modes}
     return Loaded(
         stamp=stamp,
         contexts=contexts,
         expires_s=min(map(_expiry_s, chain)),
         authorities_expire_s=max(map(_expiry_s, authorities)) if authorities else None,
+        belief=Belief(tuple(authorities), revoked),
     )
 
 
@@ -130,6 +137,9 @@ def _context(files: TlsFiles, client_certificates: str) -> ssl.SSLContext:
         assert files.client_authorities is not None, "runtime.config.listeners refuses that"
         try:
             context.load_verify_locations(files.client_authorities)
+            if files.revoked is not None:
+                context.load_verify_locations(files.revoked)
+                context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
         except ssl.SSLError as error:
             text = f"tls.client_authorities = {files.client_authorities}: {in_words(error)}"
             raise TlsFilesError(text) from error
@@ -146,15 +156,31 @@ def _certificates(setting: str, path: Path) -> "list[x509.Certificate]":
     from cryptography import x509  # only nodes with TLS need it, and it takes 10 MB
 
     try:
-        with path.open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
-        if len(data) > FILE_BYTES_MAX:
-            raise TlsFilesError(f"tls.{setting} = {path}: more than {FILE_BYTES_MAX} bytes")
-        return x509.load_pem_x509_certificates(data)
-    except OSError as error:
-        raise TlsFilesError(_unreadable(setting, path, error)) from error
+        return x509.load_pem_x509_certificates(_read(setting, path, FILE_BYTES_MAX))
     except ValueError as error:
         raise TlsFilesError(f"tls.{setting} = {path}: it holds no PEM certificate") from error
+
+
+def _revocations(
+    path: Path, authorities: "Sequence[x509.Certificate]"
+) -> "tuple[x509.CertificateRevocationList, ...]":
+    try:
+        return revocations(
+            _read("revoked", path, REVOKED_BYTES_MAX), authorities, datetime.now(UTC)
+        )
+    except RevokedError as error:
+        raise TlsFilesError(f"tls.revoked = {path}: {error}") from error
+
+
+def _read(setting: str, path: Path, most: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except OSError as error:
+        raise TlsFilesError(_unreadable(setting, path, error)) from error
+    if len(data) > most:
+        raise TlsFilesError(f"tls.{setting} = {path}: more than {most} bytes")
+    return data
 
 
 def _expiry_s(certificate: "x509.Certificate") -> int:
@@ -178,9 +204,14 @@ class TlsContexts:
         self._loaded = load(files, modes)
         self._complaint = ""
         self.reloads_total = 0
+        self.on_reload: Callable[[], None] = lambda: None
 
     def of(self, client_certificates: str) -> ssl.SSLContext:
         return self._loaded.contexts[client_certificates]
+
+    @property
+    def belief(self) -> Belief:
+        return self._loaded.belief
 
     @property
     def expires_s(self) -> int:
@@ -214,6 +245,7 @@ class TlsContexts:
             self._loaded, self._complaint = found, ""
             self.reloads_total += 1
             self._journal.info("TLS files loaded", expires_s=found.expires_s)
+            self.on_reload()
         elif str(found) != self._complaint:
             self._complaint = str(found)
             self._journal.error("new TLS files are wrong: the old ones stay", reason=str(found))

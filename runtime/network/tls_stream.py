@@ -12,7 +12,7 @@ unsent plain bytes may still have encrypted ones. Therefore the two questions `h
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from paxos.entry import Buffer
 from runtime.network.stream import Stream
@@ -43,6 +43,14 @@ class TlsError(OSError):
 
     def __init__(self, text: str) -> None:
         super().__init__(0, text)
+
+
+class Shown(NamedTuple):
+    """A verified certificate of the other side."""
+
+    chain: tuple[bytes, ...]
+    """DER: its own first, then what it was verified by."""
+    expires_s: int
 
 
 class TlsStream:
@@ -110,6 +118,15 @@ class TlsStream:
         if it has shown none."""
         shown = self._ssl.getpeercert()
         return shown.get("subject", ()) if shown else None
+
+    def shown(self) -> Shown | None:
+        """The certificate of the other side that was verified, with the chain it was verified by;
+        None if it has shown none."""
+        parts = self._ssl.getpeercert()
+        own = self._ssl.getpeercert(binary_form=True)
+        if not parts or own is None:
+            return None
+        return Shown(_verified_chain(self._ssl) or (own,), _expiry_s(parts))
 
     @property
     def version(self) -> str:
@@ -285,6 +302,24 @@ class TlsStream:
 
 _PIECE: Final = memoryview(bytearray(PIECE_BYTES))
 """What was just received, and is copied at once: one for all, since one thread serves them."""
+
+
+def _verified_chain(connection: Any) -> tuple[bytes, ...]:  # noqa: ANN401
+    """Any: before Python 3.13 only the object inside `ssl.SSLObject` tells it."""
+    tell = getattr(connection, "get_verified_chain", None)
+    if tell is not None:
+        return tuple(tell())
+    tell = getattr(connection._sslobj, "get_verified_chain", None)
+    chain = tell() if tell is not None else None
+    return tuple(one.public_bytes(_DER) for one in chain or ())
+
+
+_DER: Final = 2
+"""OpenSSL's number, as in the module _ssl."""
+
+
+def _expiry_s(parts: Any) -> int:  # noqa: ANN401  ssl's dictionary
+    return int(ssl.cert_time_to_seconds(parts["notAfter"]))
 
 
 def in_words(error: ssl.SSLError) -> str:

@@ -546,6 +546,24 @@ SECURITY = [
         *("16m", "14m"),
     ),
     of_node("EvenkeelTlsFilesRefused", "evenkeel_tls_files_refused", 1, 0, "7m", "5m45s"),
+    Story(
+        alert="EvenkeelAuthenticationsFailing",
+        series={
+            'evenkeel_authentications_failed_total{cluster="c",node="1",mechanism="PLAIN"}': (
+                f"{steady((3, 8))} {rising(30, 10, 3)} {steady((303, 60))}"
+            ),
+            'evenkeel_authentications_failed_total{cluster="c",node="1",mechanism="none"}': (
+                rising(1, 78)
+            ),
+            'evenkeel_authentications_failed_total{cluster="c",node="2",mechanism="PLAIN"}': (
+                rising(10, 78)
+            ),
+        },
+        fires="15m",
+        labels={"cluster": "c", "node": "1"},
+        quiet=("7m", "40m"),
+    ),
+    of_node("EvenkeelTokenKeysRefused", "evenkeel_token_keys_refused", 1, 0, "11m", "9m"),
 ]
 
 STORIES = [*NODES, *MASTERS, *REPLICAS, *STORAGE, *BALANCER, *CLIENTS, *SECURITY]

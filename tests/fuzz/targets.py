@@ -7,6 +7,7 @@ from tests.fuzz.http_targets import http_targets
 from tests.fuzz.log_targets import log_targets
 from tests.fuzz.peer_targets import peer_targets
 from tests.fuzz.state_targets import state_targets
+from tests.fuzz.stranger_targets import stranger_targets
 from tests.fuzz.wire_targets import wire_targets
 
 
@@ -14,6 +15,7 @@ def all_targets() -> list[Target]:
     """In the order of the layers, from the client's bytes to the operator's."""
     return [
         *wire_targets(),
+        *stranger_targets(),
         *broker_targets(),
         *peer_targets(),
         *state_targets(),

@@ -25,6 +25,7 @@ REQUIRED = {
     "google-re2": "re2",
     "h11": "h11",
     "prometheus-client": "prometheus_client",
+    "pyjwt": "jwt",
     "rich": "rich",
     "shtab": "shtab",
     "trio": "trio",

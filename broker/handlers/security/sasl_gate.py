@@ -13,12 +13,13 @@ from typing import Final
 from broker.ports import Reply
 from broker.requests.context import Broker
 from broker.security.authentication import (
+    CHECKS_WAITING_MAX,
     FAILED_DELAY_NS,
-    PLAIN_WAITING_MAX,
     REFUSED_MECHANISMS,
     Authentication,
+    CutOff,
 )
-from broker.security.exchanges import Challenge, Denied, Proved, Step, Work
+from broker.security.exchanges import EXTERNAL, Challenge, Denied, Proved, Step, Work
 from broker.security.session import Session, Stage
 from paxos.entry import Buffer
 from paxos.ids import MS
@@ -44,6 +45,8 @@ CLOSE_AFTER_NS: Final = 20 * MS
 """Between a failure's answer and the end of its connection: the answer leaves with its round."""
 REAUTH_EVERY_NS: Final = 1_000 * MS
 """As in Kafka: a session that is younger than this is not authenticated again."""
+VERSIONS_ASKED_MAX: Final = 8
+"""ApiVersions before the handshake: clients ask once, or once more for an older version."""
 NO_MECHANISM: Final = "none"
 
 _SASL_KEYS: Final = (int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE))
@@ -66,12 +69,15 @@ class AuthenticationGate:
             if key == ApiKey.SASL_HANDSHAKE and self._may_renew(session):
                 session.stage = Stage.HANDSHAKE
             elif session.expires_boot_ns and self._now() >= session.expires_boot_ns:
+                authentication.cut_off[CutOff.EXPIRED] += 1
                 reply.close("its session has expired, and it has not authenticated again")
                 return True
             else:
                 return False
         elif key == ApiKey.API_VERSIONS and session.stage is Stage.HANDSHAKE and not session.raw:
-            return False
+            session.asked_versions += 1
+            if session.asked_versions <= VERSIONS_ASKED_MAX:
+                return False
         self._guarded(reply, self._take, authentication, session, key, frame, reply)
         return True
 
@@ -120,16 +126,21 @@ class AuthenticationGate:
         header: RequestHeader,
         reply: Reply,
     ) -> None:
-        offered = authentication.offered(reply.connection.listener)
+        connection = reply.connection
+        offered = authentication.offered(connection.listener, connection.certified)
         wanted = message.mechanism
         if wanted not in offered:
             error = ErrorCode.UNSUPPORTED_SASL_MECHANISM
             chunks = encode_response(header, SaslHandshakeResponse(error, offered))
             why = REFUSED_MECHANISMS.get(wanted, f"mechanism {wanted[:20]!r} is not offered")
+            if wanted == EXTERNAL:
+                why = "mechanism EXTERNAL needs a certificate that this listener has verified"
             self._fail(authentication, session, reply, chunks, why)
             return
         renews_other = session.principal is not None and wanted != session.mechanism
-        session.exchange = None if renews_other else authentication.begin(wanted)
+        session.exchange = (
+            None if renews_other else authentication.begin(wanted, connection.certified)
+        )
         if session.principal is None:
             session.mechanism = wanted
         session.stage, session.raw = Stage.EXCHANGE, header.api_version == 0
@@ -150,13 +161,14 @@ class AuthenticationGate:
             step = session.exchange.step(message)
         if not isinstance(step, Work):
             self._stepped(authentication, session, header, reply, step)
-        elif authentication.plain_waiting >= PLAIN_WAITING_MAX:
-            reply.close("too many passwords wait to be checked")  # clients connect again
+        elif authentication.checks_waiting >= CHECKS_WAITING_MAX:
+            # Clients connect again.
+            reply.close("too many passwords and tokens wait to be checked")
         else:
-            authentication.plain_waiting += 1
+            authentication.checks_waiting += 1
             reply.stop_reading()
             done = partial(self._worked, authentication, session, header, reply)
-            self._broker.background.submit(step.run, done)
+            self._broker.background.submit(partial(_without_raising, step), done)
 
     def _worked(
         self,
@@ -164,11 +176,13 @@ class AuthenticationGate:
         session: Session,
         header: RequestHeader | None,
         reply: Reply,
-        step: Step,
+        step: "Step | Exception",
     ) -> None:
-        authentication.plain_waiting -= 1
+        authentication.checks_waiting -= 1
         reply.read_on()
-        if not reply.has_hung_up():
+        if isinstance(step, Exception):
+            self._bug(reply, step)
+        elif not reply.has_hung_up():
             self._guarded(reply, self._stepped, authentication, session, header, reply, step)
 
     def _stepped(
@@ -182,7 +196,9 @@ class AuthenticationGate:
         if isinstance(step, Proved):
             step = self._judged(authentication, session, step)
         match step:
-            case Challenge(data=data):
+            case Challenge(data=data, failure=failure):
+                if failure:
+                    self._count_failure(authentication, session, reply)
                 reply.complete(_answer(header, SaslAuthenticateResponse(auth_bytes=data)))
             case Proved():
                 lifetime_ms = self._prove(authentication, session, step, reply)
@@ -219,13 +235,15 @@ class AuthenticationGate:
         if step.expires_wall_ns is not None:
             lifetimes_ns.append(max(MS, step.expires_wall_ns - now.wall_ns))
         lifetime_ns = min(lifetimes_ns, default=0)
+        renews = session.principal is not None
         session.stage, session.exchange = Stage.PROVED, None
         session.principal, session.proof = step.principal, step.proof
         session.raw = False
         session.proved_boot_ns = now.boot_ns
         session.expires_boot_ns = now.boot_ns + lifetime_ns if lifetime_ns else 0
         reply.connection.principal = step.principal
-        authentication.succeeded[session.mechanism] += 1
+        counts = authentication.renewed if renews else authentication.succeeded
+        counts[reply.connection.listener.name, session.mechanism] += 1
         reply.proved()
         return lifetime_ns // MS
 
@@ -240,7 +258,7 @@ class AuthenticationGate:
         why: str,
     ) -> None:
         """Answer with `chunks` after the delay, if there is an answer, and close."""
-        authentication.failed[session.mechanism or NO_MECHANISM] += 1
+        self._count_failure(authentication, session, reply)
         session.stage, session.exchange = Stage.ENDED, None
         reply.stop_reading()
         reason = f"authentication failed: {why}"
@@ -257,6 +275,15 @@ class AuthenticationGate:
 
         self._broker.timers.call_at(self._now() + FAILED_DELAY_NS, tell)
 
+    def _count_failure(
+        self, authentication: Authentication, session: Session, reply: Reply
+    ) -> None:
+        """Once for a connection, which ends with it."""
+        if not session.failure_counted:
+            session.failure_counted = True
+            mechanism = session.mechanism or NO_MECHANISM
+            authentication.failed[reply.connection.listener.name, mechanism] += 1
+
     def _may_renew(self, session: Session) -> bool:
         """Kafka authenticates again only where sessions end, and once a second at most."""
         young = self._now() - session.proved_boot_ns < REAUTH_EVERY_NS
@@ -270,8 +297,19 @@ class AuthenticationGate:
         try:
             act(*args)
         except Exception as error:  # noqa: BLE001  logged with its traceback
-            self._broker.on_bug("authentication", error)
-            reply.close(f"internal error: {type(error).__name__}")
+            self._bug(reply, error)
+
+    def _bug(self, reply: Reply, error: Exception) -> None:
+        self._broker.on_bug("authentication", error)
+        reply.close(f"internal error: {type(error).__name__}")
+
+
+def _without_raising(work: Work) -> "Step | Exception":
+    """In the thread, where a bug would cost more than a connection."""
+    try:
+        return work.run()
+    except Exception as error:  # noqa: BLE001  the loop logs it
+        return error
 
 
 def _answer(header: RequestHeader | None, response: SaslAuthenticateResponse) -> list[Buffer]:

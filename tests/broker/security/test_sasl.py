@@ -1,6 +1,7 @@
 """Who has not proved who it is gets nothing; who has gets everything, until that changes."""
 
 import hmac
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wire.scram as scram
+from balancer.registry.security import Security
 from broker.ports import Connection
 from broker.security.authentication import Authentication, AuthenticationConfig
 from broker.security.listeners import ClientListener, SecurityProtocol
@@ -234,6 +236,28 @@ def test_a_session_ends_and_is_renewed_by_the_same_principal_only() -> None:
     asked = client.token(b"n,,n=ada,r=x")
     client.world.advance(100)
     assert asked.response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED, "another mechanism"
+
+
+def test_names_that_nobody_has_look_like_users() -> None:
+    """Iterations and salts are distributed as those of users, and stay with the name."""
+    security = Security()
+    of_file = {
+        f"user{number}": {1: make_credential(S256, "x", bytes(16 if number % 4 else 24), 4096)}
+        for number in range(32)
+    } | {f"strong{number}": {1: make_credential(S256, "x", SALT, 5000)} for number in range(32)}
+    users = Users(lambda: security, of_file)
+    names = [f"nobody{number}" for number in range(400)]
+    made = [users.find_or_stand_in(name, S256) for name in names]
+    assert all(found is None for found, _ in made)
+    shapes = Counter((one.iterations, len(one.salt)) for _, one in made)
+    assert shapes.keys() == {(4096, 16), (4096, 24), (5000, 16)}
+    assert 140 < shapes[5000, 16] < 260
+    assert 20 < shapes[4096, 24] < 90
+    assert made == [users.find_or_stand_in(name, S256) for name in names]
+    (_, empty) = Users(lambda: security, {}).find_or_stand_in("nobody", S256)
+    assert (empty.iterations, len(empty.salt)) == (4096, 16)
+    _, other = users.find_or_stand_in("nobody1", ScramMechanism.SHA_512)
+    assert (other.iterations, len(other.salt)) == (4096, 16), "by mechanism"
 
 
 # -- credentials by protocol ----------------------------------------------------------------------

@@ -42,6 +42,10 @@ class Node:
     folder: Path
     ports: int
     process: subprocess.Popen[bytes] | None = None
+    mechanisms: str = '["SCRAM-SHA-512", "SCRAM-SHA-256"]'
+    more: str = ""
+    """Sections of its configuration."""
+    errors: list[KafkaError] = attrs.Factory(list)
 
     def start(self) -> None:
         command = [sys.executable, "-m", "cli.main", "user", "hash", "admin"]
@@ -72,7 +76,7 @@ name = "CLIENTS"
 bind = "127.0.0.1:{self.ports + 2}"
 protocol = "sasl_plaintext"
 [security]
-sasl_mechanisms = ["SCRAM-SHA-512", "SCRAM-SHA-256"]
+sasl_mechanisms = {self.mechanisms}
 bootstrap_users_file = "{users}"
 authorizer = "acl"
 super_users = ["User:admin"]
@@ -81,7 +85,7 @@ count = 2
 replicas = 1
 [peers]
 1 = "127.0.0.1:{self.ports}"
-"""
+{self.more}"""
         )
         with (self.folder / "log").open("ab") as log:
             command = [sys.executable, "-m", "node", "--config", str(config)]
