@@ -64,7 +64,6 @@ from runtime.engine.engine import Engine
 from runtime.http.guard import Guard
 from runtime.http.server import HttpServer
 from runtime.machine import LinuxMachine, Machine
-from runtime.membership.handshake import Hello
 from runtime.membership.local_records import LocalRecords, UnsafeOrder, ask_peers
 from runtime.membership.registry_client import Joining, RegistryClient
 from runtime.metrics.balancer import BalancerMetrics
@@ -78,6 +77,7 @@ from runtime.network.connect import TrioDialer
 from runtime.network.dataplane import READ, DataPlane
 from runtime.network.listener import Listening
 from runtime.peers.peers import Peers
+from runtime.peers.security import links_of
 from runtime.shell import Shell
 from runtime.system.background_stream import BackgroundStream, in_background
 from runtime.system.clock import Clock
@@ -182,6 +182,7 @@ class Node:
         refuse_alone(config, recovered, read_witness(disk), ordered)
         self.plane = DataPlane(self.clock.boot_ns, journal.bug, machine.poller())
         self.entrances = Entrances(config, self.plane, journal)
+        self.links = links_of(config, self.plane, journal)
         self.wakeup = machine.signal()
         space = Space(disk, settings.space(config))
         self.writer = LogWriter(self.wal, self.wakeup, space, disk.threads)
@@ -316,16 +317,12 @@ class Node:
         self.peers = Peers(
             self.plane,
             engine,
-            Hello(
-                cluster_id=config.node.cluster_id,
-                node=config.node.id,
-                incarnation=self.multi.incarnation,
-                founding=settings.founding(config),
-            ),
+            settings.hello(config, self.multi.incarnation),
             dict(config.peers),
             limits.peer_queue_bytes,
             journal,
             self.memory,
+            self.links,
         )
         engine.links = self.upkeep.catching_up.links = self.peers
         engine.members_elsewhere = self.hosting.members
@@ -340,7 +337,7 @@ class Node:
         UpkeepMetrics(self.metrics_registry, engine, self.upkeep)
         CompactionMetrics(self.metrics_registry, self.upkeep.compactor)
         UsageMetrics(self.metrics_registry, self.disk_use)
-        ListenerMetrics(self.metrics_registry, self.entrances)
+        ListenerMetrics(self.metrics_registry, self.entrances, self.peers)
         BalancerMetrics(self.metrics_registry, engine, self.loop, self.planner, self.meter)
         self.shell = Shell(
             engine=engine,
@@ -362,7 +359,8 @@ class Node:
         )
         engine.hooks, self.shell.local_records = self.shell, self.local_records
         live_settings.wire(config, journal, self.shell)
-        self.shell.look_at_files = self.entrances.looking(self.broker.background.submit)
+        submit, of_links = self.broker.background.submit, self.links.contexts
+        self.shell.look_at_files = self.entrances.looking(submit, of_links)
         self.shell.prefer()
         self.shell.follow_nodes()  # those that our own log knows
         self._wire_admin()

@@ -32,6 +32,8 @@ from runtime.config.listeners import (
     problems,
     take,
 )
+from runtime.config.peer_tls import PeerTlsSection
+from runtime.config.peer_tls import problems as problems_of_links
 from runtime.config.sections import (
     NODE_ID_MAX,
     BalancerSection,
@@ -62,6 +64,7 @@ __all__ = [
 SECTIONS: Final[Mapping[str, type[Any]]] = {
     **PLAIN_SECTIONS,
     "tls": TlsSection,
+    "peer_tls": PeerTlsSection,
 }
 LISTENERS: Final = "listeners"
 ENV_PREFIX: Final = "EVENKEEL_"
@@ -109,6 +112,7 @@ class Config:
     limits: LimitsSection = attrs.Factory(LimitsSection)
     log: LogSection = attrs.Factory(LogSection)
     tls: TlsSection = attrs.Factory(TlsSection)
+    peer_tls: PeerTlsSection = attrs.Factory(PeerTlsSection)
     security: SecuritySection = attrs.Factory(SecuritySection)
     listeners: tuple[ListenerSettings, ...] = attrs.field(default=())
     """The [[listeners]]; where there are none, `listen.kafka` is the only one."""
@@ -124,6 +128,7 @@ class Config:
             )
         against = [
             *problems(self.listen, self.listeners, self.tls, self.security),
+            *problems_of_links(self.listen, self.peer_tls, self.security),
             *contradictions(self.node.id, self.listen, self.peers, self.for_clients),
         ]
         if against:

@@ -22,8 +22,8 @@ from runtime.config.fields import (
     one_of,
     parse_address,
     parse_optional_address,
-    parse_optional_path,
     parse_text,
+    path_field,
     show,
 )
 from runtime.config.sections import ListenSection
@@ -48,15 +48,6 @@ def parse_rules(raw: object) -> tuple[str, ...]:
     raise ValueError('expected rules: ["RULE:^CN=(.*?),.*$/$1/L", "DEFAULT"]')
 
 
-def _path_field(doc: str) -> Path | None:
-    field: Path | None = attrs.field(
-        default=None,
-        validator=attrs.validators.optional(attrs.validators.instance_of(Path)),
-        metadata={"doc": doc, "parse": parse_optional_path},
-    )
-    return field
-
-
 def _check_rules(section: Any, _field: object, rules: tuple[str, ...]) -> None:  # noqa: ANN401
     try:
         PrincipalMapping(rules)
@@ -67,9 +58,9 @@ def _check_rules(section: Any, _field: object, rules: tuple[str, ...]) -> None: 
 @attrs.frozen(kw_only=True)
 class TlsSection:
     SECTION: ClassVar = "tls"
-    certificate: Path | None = _path_field("PEM file: this node's certificate, then its chain")  # noqa: RUF009 (frozen)
-    key: Path | None = _path_field("PEM file with its key, readable by the owner only")  # noqa: RUF009 (frozen)
-    client_authorities: Path | None = _path_field(  # noqa: RUF009 (frozen)
+    certificate: Path | None = path_field("PEM file: this node's certificate, then its chain")  # noqa: RUF009 (frozen)
+    key: Path | None = path_field("PEM file with its key, readable by the owner only")  # noqa: RUF009 (frozen)
+    client_authorities: Path | None = path_field(  # noqa: RUF009 (frozen)
         "PEM file: the authorities whose certificates of clients are believed"
     )
     principal_mapping: tuple[str, ...] = attrs.field(
@@ -184,18 +175,16 @@ def problems(
         where = f"[[listeners]] {one.name}" if listeners else f"listen.kafka = {show(one.bind)}"
         yield from _of_one(where, one, tls, security)
     for name in () if security.insecure_listeners else open_ports(listen):
-        what = "may pretend to be a node" if name == "listen.peer" else "may administer the cluster"
         yield (
             f"{name} = {show(getattr(listen, name.removeprefix('listen.')))}: everyone who reaches "
-            f"it {what}, for this version of Evenkeel proves nobody there; use a loopback address, "
-            "or set security.insecure_listeners = true if only those can reach it who may"
+            "it may administer the cluster, for this version of Evenkeel proves nobody there; use a "
+            "loopback address, or set security.insecure_listeners = true if only those can reach it who may"
         )
 
 
 def open_ports(listen: ListenSection) -> Iterator[str]:
-    """The ports of nodes and operators that other machines reach. Nothing protects them yet."""
-    if not listen.peer.is_loopback:
-        yield "listen.peer"
+    """The ports of operators that other machines reach. Nothing protects them yet. (That of nodes:
+    runtime.config.peer_tls.)"""
     if not listen.http.is_loopback:
         yield "listen.http"
 

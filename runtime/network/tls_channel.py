@@ -97,6 +97,15 @@ class TlsChannel(Channel):
         """Whether the handshake is not over yet."""
         return not self._sock.established
 
+    @property
+    def encrypted(self) -> bool:
+        return self._sock.established and not self._sock.plain
+
+    @property
+    def heard(self) -> bool:
+        """Whether the other side has said anything at all."""
+        return self._sock.started
+
     def _on_ready(self, events: int) -> None:
         sock = self._sock
         if not sock.established:
