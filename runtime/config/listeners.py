@@ -177,8 +177,9 @@ def problems(
     for name in () if security.insecure_listeners else open_ports(listen):
         yield (
             f"{name} = {show(getattr(listen, name.removeprefix('listen.')))}: everyone who reaches "
-            "it may administer the cluster, for this version of Evenkeel proves nobody there; use a "
-            "loopback address, or set security.insecure_listeners = true if only those can reach it who may"
+            "it may administer the cluster, for this version of Evenkeel proves nobody there; use "
+            "a loopback address, or set security.insecure_listeners = true if only those can reach "
+            "it who may"
         )
 
 

@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 from paxos.ids import NodeId
 
 ENDING: Final = "evenkeel"
-_NAME: Final = re.compile(rf"node-([1-9][0-9]{{0,8}})\.([A-Za-z0-9._-]+)\.{ENDING}", re.ASCII)
+CLUSTER_ID: Final = re.compile(r"[A-Za-z0-9._-]+")
+_NAME: Final = re.compile(rf"node-([1-9][0-9]{{0,8}})\.({CLUSTER_ID.pattern})\.{ENDING}")
 
 
 class NodeName(NamedTuple):

@@ -156,6 +156,10 @@ class TlsChannel(Channel):
             self._want(self._events | WRITE)
         return True
 
+    def begin(self) -> None:
+        """Say the first word, as who has dialed must, in the next round."""
+        self._want_a_round()
+
     # -- the handshake ------------------------------------------------------------------------
 
     def _shake(self) -> bool:

@@ -397,7 +397,7 @@ class Peers(VersionChecks):
         now = self._handler.boot_ns()
         short = now - link.greeted_ns < SHORT_LIFE_NS
         link.refused = min(link.refused + 1, REFUSED_DOUBLINGS_MAX) if short else 0
-        link.attempts -= not short  # it was the right address
+        link.attempts -= not short or link.plain  # it was the right address
         link.dial_at_ns = now + CONNECT_EVERY_NS * 2**link.refused
         if not link.greeted:
             self._no_link(link, self.security.in_words(reason))

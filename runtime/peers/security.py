@@ -135,7 +135,7 @@ class PlainLinks:
         return False
 
     def in_words(self, reason: str) -> str:
-        found = _LENGTH.match(reason)
+        found = _LENGTH.search(reason)
         if found is not None and int(found[1]) >> 16 in _TLS_HEADS:
             return "it speaks TLS, and this node has no [peer_tls]"
         return reason
@@ -167,7 +167,7 @@ class TlsLinks:
     ) -> Channel:
         if link.plain:
             return Channel(plane, sock, limits, **others)
-        return TlsChannel(
+        channel = TlsChannel(
             plane,
             TlsStream(sock, self.contexts.of(DIALS), dialed=True),
             limits,
@@ -175,6 +175,8 @@ class TlsLinks:
             on_secured=partial(self._reached, link.node, on_reached),
             **others,
         )
+        channel.begin()
+        return channel
 
     def _reached(self, node: NodeId, on_reached: Callable[[], None], stream: TlsStream) -> str:
         try:

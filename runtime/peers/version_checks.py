@@ -36,8 +36,9 @@ class VersionChecks:
     def encrypted(self, node: NodeId) -> bool:
         """Whether both connections with the node are."""
         link, incoming = self.outgoing.get(node), self._incoming.get(node)
-        ends = (link and link.channel, incoming and incoming.channel)
-        return all(end is not None and end.encrypted for end in ends)
+        if link is None or incoming is None:
+            return False
+        return all(end is not None and end.encrypted for end in (link.channel, incoming.channel))
 
     def check_versions(self, node: NodeId) -> None:
         """Called for the first frame behind a HELLO, and when a node has told its versions.
