@@ -470,13 +470,15 @@ def test_what_was_recorded_is_worth_nothing_on_another_connection(world: World) 
 # -- files ----------------------------------------------------------------------------------------
 
 
-def test_the_nodes_own_certificate_must_be_its_own(certs: Certs, tmp_path: Path) -> None:
+def test_the_nodes_own_certificate_must_be_its_own(
+    worlds: Worlds, certs: Certs, tmp_path: Path
+) -> None:
     own = attrs.evolve(certs, folder=tmp_path)
     own.authority.write(tmp_path)
     own.client("alice")
     own.peer("other", name(2, "d"))
     own.node("hosts")
-    plane = World().plane
+    plane = worlds().plane
     for stem, reason in {
         "alice": "its certificate names no node",
         "other": "it is that of node 2 of cluster 'd', and this is node 2 of cluster 'c'",
@@ -542,7 +544,7 @@ class Dialer:
 def dialing(world: World) -> World:
     for node in world.nodes.values():
         node.peers.follow(
-            {NodeId(one): Address("127.0.0.1", one) for one in (1, 2, 3)}, frozenset()
+            {NodeId(one): Address("127.0.0.1", 7000 + one) for one in (1, 2, 3)}, frozenset()
         )
         node.peers.dialer = Dialer(world)
     for _ in range(12):
