@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from paxos.entry import Buffer
-from runtime.network.tls_stream import TlsStream
+from runtime.network.tls_stream import TlsError, TlsStream
 
 PLAIN_FIRST: Final = 0
 
@@ -23,6 +23,8 @@ class TlsOrPlain(TlsStream):
     def handshake(self) -> bool:
         if not self.started:
             self._take()
+            if self._ended:
+                raise TlsError("closed by the other side before it said anything")
             first = self._arrived.read(1)
             if first and first[0] == PLAIN_FIRST:
                 self.plain = self.established = self.holds_input = True
@@ -33,9 +35,7 @@ class TlsOrPlain(TlsStream):
 
     def _rewind(self, first: bytes) -> None:
         """Put a byte back in front of what else has come."""
-        rest = self._arrived.read()
-        if first:
-            self._arrived.write(first + rest)
+        self._arrived.write(first + self._arrived.read())
 
     def recv_into(self, buffer: memoryview) -> int:
         if not self.plain:

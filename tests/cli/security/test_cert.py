@@ -13,7 +13,6 @@ from paxos.ids import NodeId
 from runtime.config.config import Address, Config
 from runtime.config.peer_tls import PeerTlsSection
 from runtime.config.sections import ListenSection, NodeSection
-from runtime.config.security import SecuritySection
 from runtime.peers.security import links_of
 from tests.runtime.doubles import FakePlane, Recorder
 
@@ -122,10 +121,9 @@ def test_a_nodes_certificate_proves_which_node_of_which_cluster_it_is(
     assert names.get_values_for_type(x509.DNSName) == ["node-2.My_bus.1.evenkeel"]
     config = Config(
         node=NodeSection(id=NodeId(2), cluster_id="My_bus.1", data_dir=folder),
-        listen=ListenSection(peer=Address("0.0.0.0", 7092)),
-        peers={NodeId(one): Address(f"10.0.0.{one}", 7092) for one in (1, 2)},
+        listen=ListenSection(),
+        peers={NodeId(2): Address("127.0.0.1", 7092)},
         peer_tls=section,
-        security=SecuritySection(insecure_listeners=True),
     )
     assert links_of(config, FakePlane(), Recorder().journal).encrypts
     both = ("--node", "3", "--cluster", "c", "--host", "bus.example.com")
