@@ -271,7 +271,7 @@ def _check(me: NodeName, files: TlsFiles, certificate: "x509.Certificate") -> No
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
     extensions, where = certificate.extensions, files.shown("certificate")
-    again = f"make one with: evenkeel cert node --node {me.node} --cluster {me.cluster_id} NAME"
+    again = f"make one with: evenkeel cert node NAME --node {me.node} --cluster {me.cluster_id}"
     try:
         names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         dns_names = names.get_values_for_type(x509.DNSName)

@@ -1,109 +1,36 @@
 """Links under mutual TLS over real sockets: every wrong certificate is refused with a reason, and
 bytes that are changed or sent again change nothing."""
 
-import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from random import Random
 
 import attrs
 import pytest
 
-from paxos import codec
-from paxos import entry as entries
-from paxos.entry import Buffer
-from paxos.ids import MS, Ballot, GroupId, NodeId, Slot
-from paxos.messages import Accept, Learn, Message
-from runtime.config.config import Config, ListenSection
-from runtime.config.fields import Address, ConfigError
-from runtime.config.peer_tls import PeerTlsSection
-from runtime.config.sections import NodeSection
-from runtime.membership.node_names import NodeName
-from runtime.network.dataplane import Plane
-from runtime.network.stream import Stream
-from runtime.peers.peers import GREETING_S, UNGREETED_MAX, Kind
-from runtime.peers.security import LinkSecurity, links_of
+from paxos.ids import NodeId, Slot
+from paxos.messages import Learn
+from runtime.config.fields import ConfigError
+from runtime.peers.peers import GREETING_S, UNGREETED_MAX
+from runtime.peers.security import links_of
 from tests.certs import Certs, now
-from tests.runtime.doubles import Recorder, frame
-from tests.runtime.links import NOWHERE, SECOND_NS, World, hello_of
-
-GROUP = GroupId(1)
-CLUSTER = "c"
-
-
-def name(node: int, cluster: str = CLUSTER) -> str:
-    return str(NodeName(NodeId(node), cluster))
-
-
-@pytest.fixture(scope="module")
-def certs(tmp_path_factory: pytest.TempPathFactory) -> Certs:
-    """An authority, and the certificates of nodes 1, 2 and 3."""
-    made = Certs.new(tmp_path_factory.mktemp("peers"))
-    for node in (1, 2, 3):
-        made.peer(f"node-{node}", name(node), "bus.example.com")
-    return made
-
-
-def config(node: int, certs: Certs, stem: str, *, plain_too: bool = False) -> Config:
-    return Config(
-        node=NodeSection(id=NodeId(node), cluster_id=CLUSTER, data_dir=Path("d")),
-        listen=ListenSection(),
-        peers={NodeId(one): Address("127.0.0.1", 7000 + one) for one in (1, 2, 3)},
-        peer_tls=PeerTlsSection(
-            certificate=certs.folder / f"{stem}.crt",
-            key=certs.folder / f"{stem}.key",
-            authorities=certs.trusted,
-            insecure_plain_too=plain_too,
-        ),
-    )
-
-
-def made(node: int, certs: Certs, plane: Plane, *, plain_too: bool = False) -> LinkSecurity:
-    chosen = config(node, certs, f"node-{node}", plain_too=plain_too)
-    return links_of(chosen, plane, Recorder().journal)
-
-
-Worlds = Callable[..., World]
-
-
-@pytest.fixture
-def worlds(certs: Certs) -> Iterator[Worlds]:
-    """Makes worlds in which these nodes have TLS, and those of `plain_too` allow both."""
-    begun: list[World] = []
-
-    def begin(*nodes: int, plain_too: tuple[int, ...] = (), files: Certs = certs) -> World:
-        kinds = {one: partial(made, one, files, plain_too=one in plain_too) for one in nodes}
-        begun.append(World(kinds))
-        return begun[-1]
-
-    try:
-        yield begin
-        for world in begun:
-            for node in world.nodes.values():
-                node.peers.close()
-            assert world.plane.callbacks == {}
-    finally:
-        for world in begun:
-            world.tcp.close()
-
-
-@pytest.fixture
-def world(worlds: Worlds) -> World:
-    return worlds(1, 2, 3)
-
-
-def accept(slot: int, size: int = 10) -> Accept:
-    entry = entries.batch((bytes([slot % 251]) * size,))
-    return Accept(GROUP, Ballot(1, NodeId(1)), Slot(slot), entry, Slot(1), Slot(0))
-
-
-def encoded(message: Message) -> bytes:
-    out: list[Buffer] = []
-    codec.encode(message, out)
-    return b"".join(out)
+from tests.runtime.doubles import Recorder
+from tests.runtime.links import SECOND_NS, World
+from tests.runtime.tls_links import (
+    GROUP,
+    Worlds,
+    accept,
+    config,
+    encoded,
+    greeting,
+    message_frame,
+    name,
+)
+from tests.runtime.tls_links import certs as certs  # fixtures
+from tests.runtime.tls_links import world as world
+from tests.runtime.tls_links import worlds as worlds
 
 
 def test_a_link_is_up_and_what_is_sent_arrives_in_order(world: World) -> None:
@@ -168,10 +95,6 @@ def context_of(files: tuple[Path, Path] | None) -> ssl.SSLContext:
     if files is not None:
         context.load_cert_chain(*files)
     return context
-
-
-def greeting(node: int, cluster: str = CLUSTER) -> bytes:
-    return frame(bytes([Kind.HELLO]) + hello_of(node, cluster=cluster).encode())
 
 
 def files(certs: Certs, stem: str) -> tuple[Path, Path]:
@@ -252,10 +175,6 @@ def test_every_wrong_certificate_is_refused_with_a_reason_and_costs_nobody_else(
     world[3].peers.send(NodeId(1), accept(1))
     world.settle()
     assert len(world[1].handler.messages) == 1
-
-
-def message_frame() -> bytes:
-    return frame(bytes([Kind.PAXOS]) + encoded(Learn(GROUP, Slot(1))))
 
 
 def test_the_right_certificate_is_let_in_and_frames_count_only_behind_the_greeting(
@@ -482,7 +401,7 @@ def test_the_nodes_own_certificate_must_be_its_own(
     for stem, reason in {
         "alice": "its certificate names no node",
         "other": "it is that of node 2 of cluster 'd', and this is node 2 of cluster 'c'",
-        "hosts": "evenkeel cert node --node 2 --cluster c",
+        "hosts": "evenkeel cert node NAME --node 2 --cluster c",
     }.items():
         with pytest.raises(ConfigError) as caught:
             links_of(config(2, own, stem), plane, Recorder().journal)
@@ -520,95 +439,3 @@ def test_new_certificates_are_taken_over_and_links_go_on(
     world.settle()
     assert len(world[2].handler.messages) == 1, "on the old link"
     world.join(3, 1)
-
-
-# -- while a cluster is converted -----------------------------------------------------------------
-
-
-class Dialer:
-    """Connects at once to whoever has the address."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-
-    def dial(self, address: Address, done: Callable[[Stream | None], None]) -> None:
-        accepted, connected = self.world.tcp.pair()
-        connected.setblocking(False)
-        if address == NOWHERE:
-            done(None)
-            return
-        self.world[address.port - 7000].peers.accept(accepted, "127.0.0.1")
-        done(connected)
-
-
-def dialing(world: World) -> World:
-    for node in world.nodes.values():
-        node.peers.follow(
-            {NodeId(one): Address("127.0.0.1", 7000 + one) for one in (1, 2, 3)}, frozenset()
-        )
-        node.peers.dialer = Dialer(world)
-    for _ in range(12):
-        for node in world.nodes.values():
-            node.clock.advance(500 * MS)
-            node.peers.dial()
-        world.settle()
-    return world
-
-
-def links(world: World) -> dict[tuple[int, int], str]:
-    found = {}
-    for one in (1, 2, 3):
-        for other in {1, 2, 3} - {one}:
-            peers, node = world[one].peers, NodeId(other)
-            up = peers.connected(node)
-            found[one, other] = "tls" if up and peers.encrypted(node) else "plain" if up else "-"
-    return found
-
-
-def test_nodes_that_allow_both_find_each_other_whatever_the_others_do(worlds: Worlds) -> None:
-    """1 is not converted yet, 2 and 3 are in between."""
-    world = dialing(worlds(2, 3, plain_too=(2, 3)))
-    found = links(world)
-    assert {found[2, 3], found[3, 2]} == {"tls"}
-    assert {found[1, 2], found[2, 1], found[1, 3], found[3, 1]} == {"plain"}
-
-
-def test_at_the_end_all_are_encrypted_and_one_left_behind_is_out(worlds: Worlds) -> None:
-    """1 is through, 2 is in between, 3 was forgotten."""
-    world = dialing(worlds(1, 2, plain_too=(2,)))
-    found = links(world)
-    assert {found[1, 2], found[2, 1]} == {"tls"}
-    assert {found[1, 3], found[3, 1]} == {"-"}
-    assert {found[2, 3], found[3, 2]} == {"plain"}
-    assert any("this is no TLS" in one for one in world[1].reasons("peer connection refused"))
-
-
-def test_no_plain_text_to_a_node_whose_certificate_is_wrong(worlds: Worlds) -> None:
-    """Else everybody could have it by showing a wrong one."""
-    world = worlds(1, 2, 3, plain_too=(1, 2, 3))
-    world.nodes[2], world.nodes[3] = world.nodes[3], world.nodes[2]  # each at the other's address
-    world.call(1, 2)
-    world.settle()
-    assert len(world[1].reasons("no link to a peer")) == 1
-    assert not world[1].link(2).plain
-
-
-def test_plain_text_does_not_displace_an_encrypted_link(worlds: Worlds) -> None:
-    world = worlds(1, 2, plain_too=(1, 2))
-    world.join(1, 2)
-    stranger = world.stranger(1)
-    stranger.sendall(frame(bytes([Kind.HELLO]) + hello_of(2, incarnation=9).encode()))
-    world.settle()
-    (told,) = world[1].reasons("peer connection refused")
-    assert told == "it says in plain text that it is node 2, which uses TLS"
-    assert world[1].peers.encrypted(NodeId(2))
-
-
-def test_a_plain_greeting_that_comes_byte_by_byte_is_whole(worlds: Worlds) -> None:
-    world = worlds(1, plain_too=(1,))
-    stranger: socket.socket = world.stranger(1)
-    for byte in greeting(2) + message_frame():
-        stranger.sendall(bytes([byte]))
-        world.settle()
-    assert world[1].handler.ups == [(2, 1)]
-    assert len(world[1].handler.messages) == 1
