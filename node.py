@@ -62,7 +62,6 @@ from runtime.disk.recovery import (
 from runtime.disk.scrubber import Scrubber
 from runtime.engine.engine import Engine
 from runtime.machine import LinuxMachine, Machine
-from runtime.membership.handshake import Hello
 from runtime.membership.local_records import LocalRecords, UnsafeOrder, ask_peers
 from runtime.membership.registry_client import Joining, RegistryClient
 from runtime.metrics.balancer import BalancerMetrics
@@ -76,6 +75,7 @@ from runtime.network.dataplane import READ, DataPlane
 from runtime.network.listener import Listening
 from runtime.operators import http_server, open_to_this_machine
 from runtime.peers.peers import Peers
+from runtime.peers.security import links_of
 from runtime.shell import Shell
 from runtime.system.background_stream import BackgroundStream, in_background
 from runtime.system.clock import Clock
@@ -181,6 +181,7 @@ class Node:
         refuse_alone(config, recovered, read_witness(disk), ordered)
         self.plane = DataPlane(self.clock.boot_ns, journal.bug, machine.poller())
         self.entrances = Entrances(config, self.plane, journal)
+        self.links = links_of(config, self.plane, journal)
         self.wakeup = machine.signal()
         space = Space(disk, settings.space(config))
         self.writer = LogWriter(self.wal, self.wakeup, space, disk.threads)
@@ -315,16 +316,12 @@ class Node:
         self.peers = Peers(
             self.plane,
             engine,
-            Hello(
-                cluster_id=config.node.cluster_id,
-                node=config.node.id,
-                incarnation=self.multi.incarnation,
-                founding=settings.founding(config),
-            ),
+            settings.hello(config, self.multi.incarnation),
             dict(config.peers),
             limits.peer_queue_bytes,
             journal,
             self.memory,
+            self.links,
         )
         engine.links = self.upkeep.catching_up.links = self.peers
         engine.members_elsewhere = self.hosting.members
@@ -360,7 +357,8 @@ class Node:
         )
         engine.hooks, self.shell.local_records = self.shell, self.local_records
         live_settings.wire(config, journal, self.shell)
-        self.watch = Watch(self.entrances, self.broker, self.shell, self.metrics_registry, journal)
+        watched = self.entrances, self.links.contexts, self.broker, self.shell
+        self.watch = Watch(*watched, self.metrics_registry, journal)
         self.shell.prefer()
         self.shell.follow_nodes()  # those that our own log knows
         self._wire_admin()

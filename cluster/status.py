@@ -300,7 +300,9 @@ def render(view: ClusterView) -> str:
 
 def insecure_listeners(row: NodeRow) -> list[str]:
     """The listeners of a node that other machines reach, and that prove nobody."""
-    told = [] if row.status is None else row.status.get("listeners", [])
+    status = row.status or {}
+    links = {"name": "listen.peer", **status.get("peer_links", {})}
+    told = [*status.get("listeners", []), links]
     return [f"{one['name']} ({one['bind']})" for one in told if one.get("insecure")]
 
 

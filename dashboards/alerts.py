@@ -519,7 +519,7 @@ SECURITY: Final[Sequence[Alert]] = (
         severity=INFO,
         summary=f"{NODE}: everyone who reaches {VALUE} of its listeners may do everything",
         description="security.insecure_listeners allows it. Give clients a listener with TLS and "
-        "certificates, and take the setting back.",
+        "certificates, and links between nodes mutual TLS, and take the setting back.",
     ),
     Alert(
         name="EvenkeelCertificateExpires",

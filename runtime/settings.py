@@ -22,6 +22,7 @@ from runtime.clients.limits import ClientLimits
 from runtime.config.config import Config
 from runtime.config.fields import Address
 from runtime.config.listeners import kafka_address
+from runtime.membership.handshake import Hello
 from runtime.membership.raising import RaisingConfig
 from runtime.upkeep.checkpointing import CheckpointConfig
 from runtime.upkeep.upkeep import UpkeepConfig
@@ -249,6 +250,16 @@ def _address(address: Address) -> RegistryAddress:
 def founding(config: Config) -> str:
     """The settings with which the cluster's groups were founded; equal on all nodes."""
     return _founding_text(config.groups.count, config.groups.replicas, config.founders)
+
+
+def hello(config: Config, incarnation: Incarnation) -> Hello:
+    """How this process greets other nodes."""
+    return Hello(
+        cluster_id=config.node.cluster_id,
+        node=config.node.id,
+        incarnation=incarnation,
+        founding=founding(config),
+    )
 
 
 def founding_problem(config: Config, cluster: Cluster | None) -> str:

@@ -9,6 +9,7 @@ from runtime.clients.cut_off import CutOffs
 from runtime.clients.doors import Entrances
 from runtime.metrics.authentication import AuthenticationMetrics
 from runtime.metrics.listeners import ListenerMetrics
+from runtime.network.tls_context import TlsContexts
 from runtime.shell import Shell
 from runtime.system.journal import Journal
 
@@ -19,12 +20,13 @@ class Watch:
     def __init__(
         self,
         entrances: Entrances,
+        of_links: TlsContexts | None,
         broker: Broker,
         shell: Shell,
         registry: CollectorRegistry,
         journal: Journal,
     ) -> None:
-        self._look_at_files = entrances.looking(broker.background.submit)
+        self._look_at_files = entrances.looking(broker.background.submit, of_links)
         self._entrances = entrances
         self._keys = None if broker.authentication is None else broker.authentication.keys
 
@@ -35,7 +37,7 @@ class Watch:
             shell.clients, entrances.contexts, broker.background.submit, wall_s, journal
         )
         shell.look_at_files, shell.cut_off_revoked = self.tick, self.cut_offs.revoked
-        ListenerMetrics(registry, entrances)
+        ListenerMetrics(registry, entrances, shell.peers)
         AuthenticationMetrics(registry, broker.authentication, self.cut_offs.closed)
 
     def tick(self, boot_ns: int) -> None:

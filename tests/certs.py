@@ -34,6 +34,11 @@ class Certs:
         hosts = ("localhost", "127.0.0.1", "::1")
         return self.authority.issue(stem, hosts, days, now(), of_node=True).write(self.folder, stem)
 
+    def peer(self, stem: str, *names: str, days: int = 5) -> tuple[Path, Path]:
+        """Of a node, with these names for other nodes."""
+        issued = self.authority.issue(stem, names, days, now(), of_node=True)
+        return issued.write(self.folder, stem)
+
     def client(self, stem: str = "alice", *, days: int = 5) -> tuple[Path, Path]:
         return self.authority.issue(stem, (), days, now()).write(self.folder, stem)
 

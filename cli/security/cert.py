@@ -1,8 +1,9 @@
 """`evenkeel cert`: an authority of one's own, and certificates of nodes and clients from it.
 
 `init` makes the authority, once for a cluster; its key stays where it is. `node` makes what a node
-needs for `[tls]`, with the names and addresses that clients connect to; `client` what a client
-needs to be somebody. Files that are there already are never overwritten.
+needs for `[tls]`, with the names and addresses that clients connect to, and for `[peer_tls]`, with
+the name that proves which node it is (`--node` and `--cluster`); `client` what a client needs to be
+somebody. Files that are there already are never overwritten.
 """
 
 import argparse
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from cluster.certificates import AUTHORITY_CERTIFICATE, Authority, CertificateProblem
+from paxos.ids import NodeId
+from runtime.config.sections import NODE_ID_MAX
+from runtime.membership.node_names import CLUSTER_ID, NodeName
 
 AUTHORITY_DAYS: Final = 3650
 DAYS: Final = 397
@@ -29,7 +33,9 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     node = actions.add_parser("node", help="make a node's certificate and key")
     node.add_argument("name", help="also of the files: node-1 makes node-1.crt and node-1.key")
     text = "a name or IP address that clients connect to; may be repeated"
-    node.add_argument("--host", action="append", default=[], required=True, help=text)
+    node.add_argument("--host", action="append", default=[], help=text)
+    node.add_argument("--node", type=_node_id, help="its node.id: for links between nodes")
+    node.add_argument("--cluster", type=_cluster, help="its node.cluster_id, with --node")
     _common(node, DAYS)
     client = actions.add_parser("client", help="make a client's certificate and key")
     client.add_argument("name", help="whom it proves: alice is User:CN=alice")
@@ -41,6 +47,19 @@ def _common(parser: argparse.ArgumentParser, days: int) -> None:
     parser.add_argument("--dir", type=Path, default=Path("certificates"), help=text)
     parser.add_argument("--days", type=_days, default=days, help=f"valid for (default: {days})")
     parser.set_defaults(do=run)
+
+
+def _node_id(text: str) -> NodeId:
+    node = int(text)
+    if not 1 <= node <= NODE_ID_MAX:
+        raise argparse.ArgumentTypeError(f"1 to {NODE_ID_MAX}")
+    return NodeId(node)
+
+
+def _cluster(text: str) -> str:
+    if not CLUSTER_ID.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no node.cluster_id")
+    return text
 
 
 def _days(text: str) -> int:
@@ -66,14 +85,25 @@ def _init(options: Any, now: datetime.datetime) -> None:  # noqa: ANN401
 
 
 def _node(options: Any, now: datetime.datetime) -> None:  # noqa: ANN401
+    if (options.node is None) != (options.cluster is None):
+        raise CertificateProblem("--node and --cluster belong together: the name has both")
+    if options.node is None and not options.host:
+        raise CertificateProblem(
+            "say what it is for: --host NAME for clients, --node N --cluster ID for other nodes"
+        )
+    names = [*options.host]
+    if options.node is not None:
+        names.append(str(NodeName(options.node, options.cluster)))
     authority = Authority.read(options.dir)
-    issued = authority.issue(options.name, options.host, options.days, now, of_node=True)
+    issued = authority.issue(options.name, names, options.days, now, of_node=True)
     certificate, key = issued.write(options.dir, _file_name(options.name))
+    files = f'certificate = "{certificate.resolve()}"\nkey = "{key.resolve()}"'
+    trusted = (options.dir / AUTHORITY_CERTIFICATE).resolve()
     print("# for the node's configuration (docs/security.md)")
-    print("[tls]")
-    print(f'certificate = "{certificate.resolve()}"')
-    print(f'key = "{key.resolve()}"')
-    print(f'client_authorities = "{(options.dir / AUTHORITY_CERTIFICATE).resolve()}"')
+    if options.host:
+        print(f'[tls]\n{files}\nclient_authorities = "{trusted}"')
+    if options.node is not None:
+        print(f'[peer_tls]\n{files}\nauthorities = "{trusted}"')
 
 
 def _client(options: Any, now: datetime.datetime) -> None:  # noqa: ANN401

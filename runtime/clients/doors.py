@@ -12,7 +12,8 @@ from broker.security.principal_mapping import PrincipalMapping, distinguished_na
 from runtime.config.config import Config
 from runtime.config.fields import Address, ConfigError
 from runtime.config.http import open_http
-from runtime.config.listeners import ListenerSettings, open_ports
+from runtime.config.listeners import ListenerSettings
+from runtime.config.peer_tls import insecure
 from runtime.network.channel import Channel
 from runtime.network.dataplane import Plane
 from runtime.network.listener import OnAccept
@@ -95,7 +96,7 @@ class Entrances:
         self._short = not config.listeners
         self.handshakes = Handshakes(plane)
         self.contexts = _contexts(config, journal)
-        self._reloading: Reloading | None = None
+        self._reloading: tuple[Reloading, ...] = ()
         mapping = PrincipalMapping(config.tls.principal_mapping)
         self.doors: list[tuple[ListenerSettings, Door]] = []
         for one in listeners:
@@ -110,8 +111,8 @@ class Entrances:
                 )
             self.doors.append((one, Door(one.of_connections, tls)))
         open_to_clients = (one.name for one in listeners if one.insecure)
-        open_to_others = *open_ports(config.listen), *open_http(config.listen, config.http)
-        self.insecure = (*open_to_clients, *open_to_others)
+        of_nodes = ("listen.peer",) * insecure(config.listen, config.peer_tls)
+        self.insecure = (*open_to_clients, *of_nodes, *open_http(config.listen, config.http))
         """The listeners that other machines reach, and that prove nobody."""
         if self.insecure:
             journal.warning(
@@ -120,18 +121,26 @@ class Entrances:
                 setting="security.insecure_listeners",
             )
 
-    def looking(self, submit: Submit) -> Callable[[int], None]:
-        """What to call about once a second, with the time, so that changed files are taken over."""
-        if self.contexts is None:
-            return lambda _boot_ns: None
-        self._reloading = Reloading(self.contexts, submit)
-        return self._reloading.tick
+    def looking(self, submit: Submit, *others: TlsContexts | None) -> Callable[[int], None]:
+        """What to call about once a second, with the time, so that changed files are taken over;
+        `others` are looked at, too."""
+        all_of_them = (one for one in (self.contexts, *others) if one is not None)
+        self._reloading = tuple(Reloading(one, submit) for one in all_of_them)
+
+        def tick(boot_ns: int) -> None:
+            for one in self._reloading:
+                one.tick(boot_ns)
+
+        return tick
 
     @property
     def on_hangup(self) -> Callable[[], None] | None:
         """What SIGHUP does: look at the files at once; None where there are none."""
-        reloading = self._reloading
-        return None if reloading is None else reloading.hurry
+        return self._hurry if self._reloading else None
+
+    def _hurry(self) -> None:
+        for one in self._reloading:
+            one.hurry()
 
     @property
     def names(self) -> dict[str, str]:

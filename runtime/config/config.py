@@ -35,6 +35,8 @@ from runtime.config.listeners import (
 )
 from runtime.config.mechanisms import mechanism_problems
 from runtime.config.oauth import OauthSection
+from runtime.config.peer_tls import PeerTlsSection
+from runtime.config.peer_tls import problems as problems_of_links
 from runtime.config.sections import (
     NODE_ID_MAX,
     BalancerSection,
@@ -67,6 +69,7 @@ SECTIONS: Final[Mapping[str, type[Any]]] = {
     "tls": TlsSection,
     "http": HttpSection,
     "oauth": OauthSection,
+    "peer_tls": PeerTlsSection,
 }
 LISTENERS: Final = "listeners"
 ENV_PREFIX: Final = "EVENKEEL_"
@@ -114,6 +117,7 @@ class Config:
     limits: LimitsSection = attrs.Factory(LimitsSection)
     log: LogSection = attrs.Factory(LogSection)
     tls: TlsSection = attrs.Factory(TlsSection)
+    peer_tls: PeerTlsSection = attrs.Factory(PeerTlsSection)
     security: SecuritySection = attrs.Factory(SecuritySection)
     http: HttpSection = attrs.Factory(HttpSection)
     oauth: OauthSection = attrs.Factory(OauthSection)
@@ -133,6 +137,7 @@ class Config:
             *problems(self.listen, self.listeners, self.tls, self.security),
             *problems_of_http(self.listen, self.http, self.tls, self.security),
             *mechanism_problems(self.for_clients, self.security, self.oauth),
+            *problems_of_links(self.listen, self.peer_tls, self.security),
             *contradictions(self.node.id, self.listen, self.peers, self.for_clients),
         ]
         if against:

@@ -209,6 +209,16 @@ def address_field(default: str, doc: str) -> Address:
     return field
 
 
+def path_field(doc: str) -> Path | None:
+    """A file that need not be there."""
+    field: Path | None = attrs.field(
+        default=None,
+        validator=attrs.validators.optional(attrs.validators.instance_of(Path)),
+        metadata={"doc": doc, "parse": parse_optional_path},
+    )
+    return field
+
+
 def show(value: object) -> str:
     """The value in TOML syntax."""
     if isinstance(value, bool):

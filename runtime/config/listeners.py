@@ -21,8 +21,8 @@ from runtime.config.fields import (
     one_of,
     parse_address,
     parse_optional_address,
-    parse_optional_path,
     parse_text,
+    path_field,
     show,
 )
 from runtime.config.sections import ListenSection
@@ -47,15 +47,6 @@ def parse_rules(raw: object) -> tuple[str, ...]:
     raise ValueError('expected rules: ["RULE:^CN=(.*?),.*$/$1/L", "DEFAULT"]')
 
 
-def _path_field(doc: str) -> Path | None:
-    field: Path | None = attrs.field(
-        default=None,
-        validator=attrs.validators.optional(attrs.validators.instance_of(Path)),
-        metadata={"doc": doc, "parse": parse_optional_path},
-    )
-    return field
-
-
 def _check_rules(section: Any, _field: object, rules: tuple[str, ...]) -> None:  # noqa: ANN401
     try:
         PrincipalMapping(rules)
@@ -66,12 +57,12 @@ def _check_rules(section: Any, _field: object, rules: tuple[str, ...]) -> None: 
 @attrs.frozen(kw_only=True)
 class TlsSection:
     SECTION: ClassVar = "tls"
-    certificate: Path | None = _path_field("PEM file: this node's certificate, then its chain")  # noqa: RUF009 (frozen)
-    key: Path | None = _path_field("PEM file with its key, readable by the owner only")  # noqa: RUF009 (frozen)
-    client_authorities: Path | None = _path_field(  # noqa: RUF009 (frozen)
+    certificate: Path | None = path_field("PEM file: this node's certificate, then its chain")  # noqa: RUF009 (frozen)
+    key: Path | None = path_field("PEM file with its key, readable by the owner only")  # noqa: RUF009 (frozen)
+    client_authorities: Path | None = path_field(  # noqa: RUF009 (frozen)
         "PEM file: the authorities whose certificates of clients are believed"
     )
-    revoked: Path | None = _path_field(  # noqa: RUF009 (frozen)
+    revoked: Path | None = path_field(  # noqa: RUF009 (frozen)
         "PEM file: lists of revoked certificates (CRL), one of each of those authorities"
     )
     principal_mapping: tuple[str, ...] = attrs.field(
@@ -190,18 +181,6 @@ def problems(
             f"tls.revoked = {show(str(tls.revoked))}: nobody's certificates are believed without "
             "tls.client_authorities, so none can be revoked; set both, or none"
         )
-    for name in () if security.insecure_listeners else open_ports(listen):
-        yield (
-            f"{name} = {show(getattr(listen, name.removeprefix('listen.')))}: everyone who reaches "
-            "it may pretend to be a node, for nobody is proved there; use a loopback address, "
-            "or set security.insecure_listeners = true if only those can reach it who may"
-        )
-
-
-def open_ports(listen: ListenSection) -> Iterator[str]:
-    """The ports of nodes that other machines reach. Nothing protects them yet."""
-    if not listen.peer.is_loopback:
-        yield "listen.peer"
 
 
 def _of_table(listen: ListenSection, listeners: Sequence[ListenerSettings]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from runtime.balancing.balancing_loop import BalancingLoop
 from runtime.balancing.handovers import Handovers
 from runtime.config.config import Config
 from runtime.config.listeners import ListenerSettings, kafka_address
+from runtime.config.peer_tls import insecure
 from runtime.engine.engine import Engine
 from runtime.metrics.upkeep import group_status, upkeep_status
 from runtime.upkeep.upkeep import Upkeep
@@ -49,6 +50,7 @@ def node_status(
         "durability": config.storage.durability,
         "kafka": str(kafka_address(config.for_clients)),
         "listeners": [_listener(one) for one in config.for_clients],
+        "peer_links": _peer_links(config),
         "uptime_s": round((now.boot_ns - started_boot_ns) / 1e9, 3),
         **_clock(engine),
         "clients": broker.client_service(),
@@ -103,6 +105,14 @@ def _listener(one: ListenerSettings) -> dict[str, Any]:
         "advertised": str(one.told_to_clients),
         "client_certificates": one.client_certificates,
         "insecure": one.insecure,
+    }
+
+
+def _peer_links(config: Config) -> dict[str, Any]:
+    return {
+        "bind": str(config.listen.peer),
+        "mode": config.peer_tls.mode,
+        "insecure": insecure(config.listen, config.peer_tls),
     }
 
 

@@ -175,6 +175,11 @@ class Channel:
         """Whether a handshake comes first, and is not over yet."""
         return False
 
+    @property
+    def encrypted(self) -> bool:
+        """Whether nobody on the way can read or change anything."""
+        return False
+
     def has_hung_up(self) -> bool:
         """Whether the other side has closed, even if not all of its data was read."""
         return self.closed or self._sock.has_hung_up()

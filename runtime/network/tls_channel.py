@@ -102,6 +102,15 @@ class TlsChannel(Channel):
         """Whether the handshake is not over yet."""
         return not self._sock.established
 
+    @property
+    def encrypted(self) -> bool:
+        return self._sock.established and not self._sock.plain
+
+    @property
+    def heard(self) -> bool:
+        """Whether the other side has said anything at all."""
+        return self._sock.started
+
     def _on_ready(self, events: int) -> None:
         sock = self._sock
         if not sock.established:
@@ -151,6 +160,10 @@ class TlsChannel(Channel):
         if self._sock.encrypted_bytes:
             self._want(self._events | WRITE)
         return True
+
+    def begin(self) -> None:
+        """Say the first word, as who has dialed must, in the next round."""
+        self._want_a_round()
 
     # -- the handshake ------------------------------------------------------------------------
 

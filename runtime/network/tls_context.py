@@ -31,6 +31,9 @@ VERIFY: Final = {
     "optional": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
+DIALS: Final = "dials"
+"""The mode of a context for connections that this node opens: it shows its certificate, and the
+other side's is required. Whose it is, is for the owner of the connection to check."""
 Stamp: TypeAlias = tuple[tuple[int, int, int], ...]
 """Of each file its inode, size and time of change."""
 
@@ -44,13 +47,21 @@ class TlsFiles:
     certificate: Path
     key: Path
     client_authorities: Path | None = None
+    """Those of nodes, for links between nodes."""
     revoked: Path | None = None
+    section: str = "tls"
+    """Where their settings are, for messages to the operator."""
+    authorities_name: str = "client_authorities"
 
     @property
     def _all(self) -> list[tuple[str, Path]]:
         named = [("certificate", self.certificate), ("key", self.key)]
-        more = (("client_authorities", self.client_authorities), ("revoked", self.revoked))
+        more = ((self.authorities_name, self.client_authorities), ("revoked", self.revoked))
         return named + [(setting, path) for setting, path in more if path is not None]
+
+    def shown(self, key: str) -> str:
+        """How a message about one of the files begins."""
+        return f"{self.section}.{key} = {dict(self._all)[key]}"
 
     def stamp(self) -> Stamp:
         """
@@ -62,7 +73,7 @@ class TlsFiles:
             try:
                 seen = path.stat()
             except OSError as error:
-                raise TlsFilesError(_unreadable(setting, path, error)) from error
+                raise TlsFilesError(_unreadable(self, setting, error)) from error
             found.append((seen.st_ino, seen.st_size, seen.st_mtime_ns))
         return tuple(found)
 
@@ -82,12 +93,19 @@ class Loaded:
 
 
 Found: TypeAlias = "Loaded | TlsFilesError | None"
+Check: TypeAlias = Callable[[TlsFiles, "x509.Certificate"], None]
+"""Raises TlsFilesError if the node's own certificate is not fit for its use."""
 Submit: TypeAlias = Callable[[Callable[[], Found], Callable[[Found], None]], None]
 """Runs the first in another thread, and the second, with its result, on the loop."""
 
 
-def load(files: TlsFiles, modes: Sequence[str]) -> Loaded:
-    """Read the files, and make a context for each way to ask clients for certificates.
+def fits(_files: TlsFiles, _certificate: "x509.Certificate") -> None:
+    """Nothing is demanded of the certificate."""
+
+
+def load(files: TlsFiles, modes: Sequence[str], check: Check = fits) -> Loaded:
+    """Read the files, and make a context for each mode: a way to ask clients for certificates, or
+    DIALS.
 
     Raises:
         TlsFilesError: they cannot be read, or do not fit each other.
@@ -96,15 +114,16 @@ def load(files: TlsFiles, modes: Sequence[str]) -> Loaded:
     mode = files.key.stat().st_mode
     if mode & OTHERS_MAY:
         raise TlsFilesError(
-            f"tls.key = {files.key}: others than its owner may read it (mode {mode & 0o777:o}); "
+            f"{files.shown('key')}: others than its owner may read it (mode {mode & 0o777:o}); "
             f"chmod 600 {files.key}"
         )
-    chain = _certificates("certificate", files.certificate)
+    chain = _certificates(files, "certificate", files.certificate)
     if files.client_authorities is None:
         authorities = []
     else:
-        authorities = _certificates("client_authorities", files.client_authorities)
-    revoked = () if files.revoked is None else _revocations(files.revoked, authorities)
+        authorities = _certificates(files, files.authorities_name, files.client_authorities)
+    revoked = () if files.revoked is None else _revocations(files, files.revoked, authorities)
+    check(files, chain[0])
     contexts = {one: _context(files, one) for one in modes}
     return Loaded(
         stamp=stamp,
@@ -115,25 +134,28 @@ def load(files: TlsFiles, modes: Sequence[str]) -> Loaded:
     )
 
 
-def _context(files: TlsFiles, client_certificates: str) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+def _context(files: TlsFiles, mode: str) -> ssl.SSLContext:
+    dials = mode == DIALS
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT if dials else ssl.PROTOCOL_TLS_SERVER)
+    context.check_hostname = False
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A session that is taken up again would bring a certificate that is no longer believed.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION
-    context.num_tickets = 0
+    if not dials:
+        context.num_tickets = 0
     try:
         context.load_cert_chain(files.certificate, files.key, password=_no_password)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            text = f"tls.certificate = {files.certificate}: tls.key = {files.key} is not its key"
+            text = f"{files.shown('certificate')}: {files.section}.key = {files.key} is not its key"
         else:
-            text = f"tls.key = {files.key}: it cannot be read as a PEM key: {in_words(error)}"
+            text = f"{files.shown('key')}: it cannot be read as a PEM key: {in_words(error)}"
         raise TlsFilesError(text) from error
     except ValueError as error:
-        raise TlsFilesError(f"tls.key = {files.key}: {error}") from error
+        raise TlsFilesError(f"{files.shown('key')}: {error}") from error
     except OSError as error:
-        raise TlsFilesError(_unreadable("key", files.key, error)) from error
-    if client_certificates != "none":
+        raise TlsFilesError(_unreadable(files, "key", error)) from error
+    if mode != "none":
         assert files.client_authorities is not None, "runtime.config.listeners refuses that"
         try:
             context.load_verify_locations(files.client_authorities)
@@ -141,9 +163,9 @@ def _context(files: TlsFiles, client_certificates: str) -> ssl.SSLContext:
                 context.load_verify_locations(files.revoked)
                 context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
         except ssl.SSLError as error:
-            text = f"tls.client_authorities = {files.client_authorities}: {in_words(error)}"
+            text = f"{files.shown(files.authorities_name)}: {in_words(error)}"
             raise TlsFilesError(text) from error
-        context.verify_mode = VERIFY[client_certificates]
+        context.verify_mode = ssl.CERT_REQUIRED if dials else VERIFY[mode]
     return context
 
 
@@ -152,34 +174,34 @@ def _no_password() -> str:
     raise ValueError("it has a password, and a node cannot ask for one; write it without")
 
 
-def _certificates(setting: str, path: Path) -> "list[x509.Certificate]":
+def _certificates(files: TlsFiles, setting: str, path: Path) -> "list[x509.Certificate]":
     from cryptography import x509  # only nodes with TLS need it, and it takes 10 MB
 
     try:
-        return x509.load_pem_x509_certificates(_read(setting, path, FILE_BYTES_MAX))
+        return x509.load_pem_x509_certificates(_read(files, setting, path, FILE_BYTES_MAX))
     except ValueError as error:
-        raise TlsFilesError(f"tls.{setting} = {path}: it holds no PEM certificate") from error
+        raise TlsFilesError(f"{files.shown(setting)}: it holds no PEM certificate") from error
 
 
 def _revocations(
-    path: Path, authorities: "Sequence[x509.Certificate]"
+    files: TlsFiles, path: Path, authorities: "Sequence[x509.Certificate]"
 ) -> "tuple[x509.CertificateRevocationList, ...]":
     try:
         return revocations(
-            _read("revoked", path, REVOKED_BYTES_MAX), authorities, datetime.now(UTC)
+            _read(files, "revoked", path, REVOKED_BYTES_MAX), authorities, datetime.now(UTC)
         )
     except RevokedError as error:
-        raise TlsFilesError(f"tls.revoked = {path}: {error}") from error
+        raise TlsFilesError(f"{files.shown('revoked')}: {error}") from error
 
 
-def _read(setting: str, path: Path, most: int) -> bytes:
+def _read(files: TlsFiles, setting: str, path: Path, most: int) -> bytes:
     try:
         with path.open("rb") as file:
             data = file.read(most + 1)
     except OSError as error:
-        raise TlsFilesError(_unreadable(setting, path, error)) from error
+        raise TlsFilesError(_unreadable(files, setting, error)) from error
     if len(data) > most:
-        raise TlsFilesError(f"tls.{setting} = {path}: more than {most} bytes")
+        raise TlsFilesError(f"{files.shown(setting)}: more than {most} bytes")
     return data
 
 
@@ -187,27 +209,30 @@ def _expiry_s(certificate: "x509.Certificate") -> int:
     return int(certificate.not_valid_after_utc.astimezone(UTC).timestamp())
 
 
-def _unreadable(setting: str, path: Path, error: OSError) -> str:
-    return f"tls.{setting} = {path}: it cannot be read: {error.strerror}"
+def _unreadable(files: TlsFiles, setting: str, error: OSError) -> str:
+    return f"{files.shown(setting)}: it cannot be read: {error.strerror}"
 
 
 class TlsContexts:
     """The contexts in use. `look` and `now_loaded` are called by the loop, `changed` by any
     thread."""
 
-    def __init__(self, files: TlsFiles, modes: Sequence[str], journal: Journal) -> None:
+    def __init__(
+        self, files: TlsFiles, modes: Sequence[str], journal: Journal, check: Check = fits
+    ) -> None:
         """
         Raises:
             TlsFilesError: the files are wrong.
         """
         self._files, self._modes, self._journal = files, tuple(modes), journal
-        self._loaded = load(files, modes)
+        self._check = check
+        self._loaded = load(files, modes, check)
         self._complaint = ""
         self.reloads_total = 0
         self.on_reload: Callable[[], None] = lambda: None
 
-    def of(self, client_certificates: str) -> ssl.SSLContext:
-        return self._loaded.contexts[client_certificates]
+    def of(self, mode: str) -> ssl.SSLContext:
+        return self._loaded.contexts[mode]
 
     @property
     def belief(self) -> Belief:
@@ -231,7 +256,7 @@ class TlsContexts:
         try:
             if self._files.stamp() == self._loaded.stamp:
                 return None
-            return load(self._files, self._modes)
+            return load(self._files, self._modes, self._check)
         except TlsFilesError as error:
             return error
 
@@ -239,12 +264,15 @@ class TlsContexts:
         """Take over the result of `changed`: new connections get it."""
         if found is None:
             if self._complaint:
-                self._journal.info("TLS files are as they were when they were loaded")
+                self._journal.info(
+                    "TLS files are as they were when they were loaded", of=self._files.section
+                )
             self._complaint = ""
         elif isinstance(found, Loaded):
             self._loaded, self._complaint = found, ""
             self.reloads_total += 1
-            self._journal.info("TLS files loaded", expires_s=found.expires_s)
+            section = self._files.section
+            self._journal.info("TLS files loaded", of=section, expires_s=found.expires_s)
             self.on_reload()
         elif str(found) != self._complaint:
             self._complaint = str(found)

@@ -57,11 +57,17 @@ class TlsStream:
     """A runtime.network.stream.Stream. Until `handshake` has returned True, nothing can be sent or
     received."""
 
-    def __init__(self, inner: Stream, context: ssl.SSLContext, *, host: str = "") -> None:
-        """As the server's side; with `host` as a client's side."""
+    plain = False
+    """Whether it has turned out to be no TLS, which only a subclass allows."""
+
+    def __init__(
+        self, inner: Stream, context: ssl.SSLContext, *, host: str = "", dialed: bool = False
+    ) -> None:
+        """As the server's side; as a client's with `host`, or where we have `dialed` somebody who
+        is known by something else than the name of a host."""
         self._inner = inner
         self._arrived, self._leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
-        client = bool(host)
+        client = dialed or bool(host)
         self._ssl = context.wrap_bio(
             self._arrived,
             self._leaving,
@@ -127,6 +133,11 @@ class TlsStream:
         if not parts or own is None:
             return None
         return Shown(_verified_chain(self._ssl) or (own,), _expiry_s(parts))
+
+    def peer_names(self) -> tuple[str, ...]:
+        """The DNS names of the certificate that was verified, in its order."""
+        shown: Any = self._ssl.getpeercert() or {}
+        return tuple(str(name) for kind, name in shown.get("subjectAltName", ()) if kind == "DNS")
 
     @property
     def version(self) -> str:
@@ -326,9 +337,12 @@ def in_words(error: ssl.SSLError) -> str:
     """Why TLS failed, as an operator may want to read it."""
     reason = error.reason or ""
     if reason in _PLAIN:
-        return "this is no TLS: a client without it, or of another protocol"
+        return "this is no TLS: the other side does without it, or speaks another protocol"
     if reason == _NO_CERTIFICATE:
         return "the client has shown no certificate"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the other side's certificate is refused: {error.verify_message}"
+    _, alert, what = reason.partition("_ALERT_")
+    if alert:
+        return f"the other side ends it: {what.lower().replace('_', ' ')}"
     return reason.lower().replace("_", " ") or str(error)

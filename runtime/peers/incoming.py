@@ -50,6 +50,8 @@ class Incoming:
     ) -> None:
         self._peers, self.host, self._clock, self._room = peers, host, clock, room
         self.channel: Channel | None = None
+        self.proved: NodeId | None = None
+        """The node of its certificate; None: it has shown none (runtime.peers.security)."""
         self.node: NodeId | None = None
         self.incarnation = INCARNATION_ZERO
         self.accepted_boot_ns = boot_ns

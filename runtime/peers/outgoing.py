@@ -51,7 +51,13 @@ class Outgoing:
     knows_group_requests: bool = False
     """As its last PING says."""
     refusal: str = ""
-    """Why the other side last refused us."""
+    """Why the other side last refused us, or we it."""
+    greeted: bool = False
+    """HELLO was sent on the connection: with TLS only to the node that was meant."""
+    plain: bool = False
+    """The next connection is in plain text, as far as that is allowed beside TLS."""
+    lost: str = ""
+    """Why the last connection ended, if it was a short one."""
     _bulk: deque[tuple[list[Buffer], int]] = attrs.Factory(deque)
     """Complete frames, with their sizes."""
     _bulk_bytes: int = 0

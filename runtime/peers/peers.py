@@ -1,7 +1,8 @@
 """Links between nodes: framed TCP, one outgoing connection per peer, bounded queues, reconnects.
 
 A node sends on the connections that it opened and receives on those that it accepted, so each
-direction has one owner. The first frame on a connection is HELLO. A peer that is refused gets
+direction has one owner. The first frame on a connection is HELLO; with TLS both sides have proved
+before which nodes they are (runtime.peers.security). A peer that is refused gets
 REFUSED, the only frame in the other direction (runtime.membership.handshake). The set of peers
 follows the registry: `follow` adds and drops links while the node runs. Messages may be lost (the
 protocol retransmits), so a full queue drops them and a broken link forgets its queue; the outcome
@@ -41,7 +42,6 @@ from runtime.membership.handshake import refusal as refusal_of
 from runtime.membership.lease_terms import TERMS_BYTES, LeaseTerms
 from runtime.membership.masters import MasterClaim, decode_claims, encode_claims
 from runtime.membership.versions import Versions
-from runtime.network.channel import Channel
 from runtime.network.connection_limits import ConnectionRate, SilentConnections
 from runtime.network.dataplane import Plane
 from runtime.network.stream import Dialer, Stream
@@ -65,6 +65,7 @@ from runtime.peers.group_requests import GroupRequestLinks
 from runtime.peers.incoming import Incoming
 from runtime.peers.large_lane import LargeLane
 from runtime.peers.outgoing import Outgoing
+from runtime.peers.security import PLAIN_LINKS, LinkSecurity
 from runtime.peers.version_checks import VersionChecks
 from runtime.system.journal import Journal
 from runtime.system.memory import Memory, PeerRoom
@@ -103,8 +104,10 @@ class Peers(VersionChecks):
         queue_bytes_max: int,
         journal: Journal,
         memory: Memory | None = None,
+        security: LinkSecurity = PLAIN_LINKS,
     ) -> None:
         super().__init__(self._ping_one)
+        self.security = security
         self._plane, self._handler, self._hello = plane, handler, hello
         self._memory = memory or Memory(queue_bytes_max, queue_bytes_max)
         self._room = PeerRoom(self._memory)
@@ -126,7 +129,8 @@ class Peers(VersionChecks):
         self.group_requests = GroupRequestLinks(self)
         self._encoded: tuple[Message | None, list[Buffer], int] = (None, [], 0)
         """The last message sent, its encoding, and its size."""
-        self._refused = 0
+        self.refused_total = 0
+        """Connections to this node's port that were not let in."""
         self._refusal_logged_ns = -int(REFUSALS_LOGGED_EVERY_S * 1e9)
         self.follow({}, frozenset())
 
@@ -307,11 +311,6 @@ class Peers(VersionChecks):
                 if link.waits:
                     link.feed()
 
-    def connected(self, node: NodeId) -> bool:
-        """Whether there are links to and from the node."""
-        link = self.outgoing.get(node)
-        return link is not None and link.channel is not None and node in self._incoming
-
     # -- outgoing connections -----------------------------------------------------------------
 
     def dial(self) -> None:
@@ -329,6 +328,7 @@ class Peers(VersionChecks):
     def _dialed(self, link: Outgoing, stream: Stream | None) -> None:
         link.dialing = False
         if stream is None:
+            link.plain = False
             link.dial_at_ns = self._handler.boot_ns() + CONNECT_EVERY_NS
         elif self.outgoing.get(link.node) is not link:
             stream.close()  # it was dropped meanwhile
@@ -336,23 +336,33 @@ class Peers(VersionChecks):
             self.greet(link, stream)
 
     def greet(self, link: Outgoing, sock: Stream) -> None:
-        """Use a connection that we have opened: the first frame on it is HELLO."""
+        """Use a connection that we have opened: the first frame on it is HELLO. With TLS the node
+        at its other end has proved who it is before."""
         link.clear()
         link.greeted_ns = self._handler.boot_ns()
-        link.knows_group_requests = False
-        link.opened = channel = Channel(
+        link.knows_group_requests = link.greeted = False
+        link.reconnects += 1
+        link.opened = self.security.dialed(
             self._plane,
             sock,
             FrameLimits(default=REFUSAL_BYTES_MAX),
+            link,
+            lambda: self._greet(link),
             on_frame=lambda frame, _owned: self._answered(link, frame),
             on_closed=lambda reason: self._outgoing_lost(link, reason),
             unsent_bytes_max=self._queue_bytes_max,
             urgent=True,
         )
+        if not link.opened.shaking:
+            self._greet(link)
+
+    def _greet(self, link: Outgoing) -> None:
+        channel = link.opened
+        assert channel is not None
+        link.greeted = True
         link.version = self.versions.link(link.node)
         if not self.versions.problem(link.node):  # else until it has told what it reads
             link.channel = channel
-        link.reconnects += 1
         frame = framed(Kind.HELLO, attrs.evolve(self._hello, to=link.node).encode())
         if self.terms is not None:  # at once: the other side may require that we tell our versions
             frame += framed(Kind.TERMS, self.versions.terms(self.terms))
@@ -381,16 +391,27 @@ class Peers(VersionChecks):
         self._handler.on_refused(link.node, refusal.why)
 
     def _outgoing_lost(self, link: Outgoing, reason: str) -> None:
+        link.plain = self.security.plain_next(link)
         link.channel = link.opened = None
         link.clear()
         now = self._handler.boot_ns()
         short = now - link.greeted_ns < SHORT_LIFE_NS
         link.refused = min(link.refused + 1, REFUSED_DOUBLINGS_MAX) if short else 0
-        link.attempts -= not short  # it was the right address
+        link.attempts -= not short or link.plain  # it was the right address
         link.dial_at_ns = now + CONNECT_EVERY_NS * 2**link.refused
-        self._journal.info("peer link lost", peer=link.node, reason=reason)
+        if not link.greeted:
+            self._no_link(link, self.security.in_words(reason))
+        elif not (self.security.encrypts and short and link.lost == reason):
+            self._journal.info("peer link lost", peer=link.node, reason=reason)
+        link.lost = reason if short else ""
         self._handler.peer_down(link.node)
         self.group_requests.lost(link.node)
+
+    def _no_link(self, link: Outgoing, reason: str) -> None:
+        """Say once why there is none, for we connect again and again."""
+        if reason != link.refusal:
+            link.refusal = reason
+            self._journal.warning("no link to a peer", peer=link.node, reason=reason)
 
     # -- incoming connections -----------------------------------------------------------------
 
@@ -406,10 +427,11 @@ class Peers(VersionChecks):
             assert oldest is not None
             oldest.close("it has not greeted, and its place is wanted")
         incoming = Incoming(self, host, self._handler.boot_ns(), self._plane.boot_ns, self._room)
-        incoming.channel = Channel(
+        incoming.channel = self.security.accepted(
             self._plane,
             sock,
             FrameLimits(default=GREETING_BYTES_MAX),
+            incoming,
             on_frame=incoming.on_frame,
             on_closed=incoming.on_closed,
             unsent_bytes_max=0,
@@ -422,8 +444,9 @@ class Peers(VersionChecks):
         """Check the HELLO of a connection, and accept it as that node's link.
 
         Raises:
-            Refused: the node must be refused.
+            PeerError: it is not the node that it says. (Refused: it is told why.)
         """
+        self.security.check(incoming, hello.node, self._incoming.get(hello.node))
         refusal = self._refusal(hello)
         if refusal is not None:
             raise Refused(refusal)
@@ -456,7 +479,7 @@ class Peers(VersionChecks):
         node = incoming.node
         if node is None:
             self._ungreeted.discard(incoming)
-            self._refuse(incoming.host, reason)
+            self._refuse(incoming.host, self.security.in_words(reason))
         elif self._incoming.get(node) is incoming:
             del self._incoming[node]
             self._journal.info("peer down", peer=node, reason=reason)
@@ -464,12 +487,12 @@ class Peers(VersionChecks):
             self.group_requests.lost(node)
 
     def _refuse(self, host: str, reason: str) -> None:
-        self._refused += 1
+        self.refused_total += 1
         now = self._handler.boot_ns()
         if now - self._refusal_logged_ns >= REFUSALS_LOGGED_EVERY_S * 1e9:
             self._refusal_logged_ns = now
             self._journal.warning(
-                "peer connection refused", host=host, reason=reason, refused=self._refused
+                "peer connection refused", host=host, reason=reason, refused=self.refused_total
             )
 
     def tick(self) -> None:
@@ -478,6 +501,10 @@ class Peers(VersionChecks):
         for incoming in [*self._ungreeted]:
             if now - incoming.accepted_boot_ns > GREETING_S * 1e9:
                 incoming.close("it did not greet in time")
+        for link in self.outgoing.values():
+            late = now - link.greeted_ns > GREETING_S * 1e9
+            if link.opened is not None and not link.greeted and late:
+                link.opened.close("its TLS handshake takes too long")
         for incoming in [*self._incoming.values()]:
             incoming.look()
 

@@ -28,6 +28,18 @@ class VersionChecks:
         refused = (link.refusal for link in self.outgoing.values() if link.opened is None)
         return list(dict.fromkeys(filter(None, refused)))
 
+    def connected(self, node: NodeId) -> bool:
+        """Whether there are links to and from the node."""
+        link = self.outgoing.get(node)
+        return link is not None and link.channel is not None and node in self._incoming
+
+    def encrypted(self, node: NodeId) -> bool:
+        """Whether both connections with the node are."""
+        link, incoming = self.outgoing.get(node), self._incoming.get(node)
+        if link is None or incoming is None:
+            return False
+        return all(end is not None and end.encrypted for end in (link.channel, incoming.channel))
+
     def check_versions(self, node: NodeId) -> None:
         """Called for the first frame behind a HELLO, and when a node has told its versions.
 

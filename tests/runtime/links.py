@@ -1,7 +1,8 @@
 """Three nodes' links in one plane over real sockets, and what they would pass to each engine."""
 
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from paxos.messages import Message
 from runtime.config.fields import Address
 from runtime.membership.handshake import Hello
 from runtime.membership.lease_terms import LeaseTerms
+from runtime.network.dataplane import Plane
 from runtime.peers import peers as module
 from runtime.peers.peers import Peers
+from runtime.peers.security import PLAIN_LINKS, LinkSecurity
 from tests.runtime.doubles import FakePlane, FakeSystemClock, Lives, Recorder, Tcp
 
 QUEUE_BYTES = 8 << 20
@@ -89,7 +92,14 @@ def hello_of(node: int, *, cluster: str = "c", incarnation: int = 1) -> Hello:
 
 
 class Node:
-    def __init__(self, plane: Any, node: int, *, incarnation: int = 1) -> None:
+    def __init__(
+        self,
+        plane: Any,
+        node: int,
+        *,
+        incarnation: int = 1,
+        security: LinkSecurity = PLAIN_LINKS,
+    ) -> None:
         self.node, self.clock = NodeId(node), FakeSystemClock()
         self.handler, self.recorder = Handler(self.clock), Recorder()
         self.peers = Peers(
@@ -99,6 +109,7 @@ class Node:
             {NodeId(other): NOWHERE for other in (1, 2, 3)},
             QUEUE_BYTES,
             self.recorder.journal,
+            security=security,
         )
 
     def link(self, node: int) -> module.Outgoing:
@@ -108,12 +119,25 @@ class Node:
         return [str(line["reason"]) for line in self.recorder.said(event)]
 
 
+def _plain(_plane: Plane) -> LinkSecurity:
+    return PLAIN_LINKS
+
+
+PLAIN: Mapping[int, Callable[[Plane], LinkSecurity]] = MappingProxyType({})
+
+
 class World:
     """Three nodes in one plane; the test connects them by real sockets."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, security: Mapping[int, Callable[[Plane], LinkSecurity]] = MappingProxyType({})
+    ) -> None:
+        """`security` makes that of a node; it has none otherwise."""
         self.plane, self.tcp = FakePlane(), Tcp()
-        self.nodes = {node: Node(self.plane, node) for node in (1, 2, 3)}
+        self.nodes = {
+            node: Node(self.plane, node, security=security.get(node, _plain)(self.plane))
+            for node in (1, 2, 3)
+        }
 
     def __getitem__(self, node: int) -> Node:
         return self.nodes[node]

@@ -6,8 +6,15 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from cli import main as cli
+from paxos.ids import NodeId
+from runtime.config.config import Address, Config
+from runtime.config.peer_tls import PeerTlsSection
+from runtime.config.sections import ListenSection, NodeSection
+from runtime.peers.security import links_of
+from tests.runtime.doubles import FakePlane, Recorder
 
 
 def cert(folder: Path, *words: str) -> int:
@@ -100,3 +107,41 @@ def test_without_an_authority_nothing_is_signed(
 ) -> None:
     assert cert(tmp_path, "client", "alice") == 1
     assert "evenkeel cert init makes an authority" in capsys.readouterr().err
+
+
+def test_a_nodes_certificate_proves_which_node_of_which_cluster_it_is(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cert(folder, "node", "n2", "--node", "2", "--cluster", "My_bus.1") == 0
+    printed = tomllib.loads(capsys.readouterr().out)
+    assert set(printed) == {"peer_tls"}, "without a host it is not for clients"
+    section = PeerTlsSection(**{key: Path(value) for key, value in printed["peer_tls"].items()})
+    read = x509.load_pem_x509_certificate((folder / "n2.crt").read_bytes())
+    names = read.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["node-2.My_bus.1.evenkeel"]
+    config = Config(
+        node=NodeSection(id=NodeId(2), cluster_id="My_bus.1", data_dir=folder),
+        listen=ListenSection(),
+        peers={NodeId(2): Address("127.0.0.1", 7092)},
+        peer_tls=section,
+    )
+    assert links_of(config, FakePlane(), Recorder().journal).encrypts
+    both = ("--node", "3", "--cluster", "c", "--host", "bus.example.com")
+    assert cert(folder, "node", "n3", *both) == 0
+    assert set(tomllib.loads(capsys.readouterr().out)) == {"tls", "peer_tls"}
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ((), "say what it is for"),
+        (("--node", "2"), "--node and --cluster belong together"),
+        (("--cluster", "c", "--host", "h"), "--node and --cluster belong together"),
+    ],
+)
+def test_a_name_that_is_half_given_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], reason: str
+) -> None:
+    assert cert(folder, "node", "n", *words) != 0
+    assert reason in capsys.readouterr().err
+    assert not (folder / "n.key").exists()
