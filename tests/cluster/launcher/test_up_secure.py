@@ -148,6 +148,7 @@ def test_the_welcome_fits_and_names_every_file(made: tuple[Path, str]) -> None:
         assert f"  {line}\n" in told
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_the_command_line_says_what_it_cannot_do_or_does_it(made: tuple[Path, str]) -> None:
     """Without options it takes the administrator's file of the cluster in ./data."""
     command = [sys.executable, "-m", "cli.main", "topic", "list", "--json"]
