@@ -69,7 +69,7 @@ class AuthenticationMetrics(Collector):
         )
         yield GaugeMetricFamily(
             "evenkeel_token_keys_refused",
-            "Whether those keys could not be read the last time: the old ones are in use.",
+            "Whether the keys of access tokens could not be read the last time: the old ones stay.",
             value=0 if keys is None else float(bool(keys.complaint)),
         )
         yield CounterMetricFamily(

@@ -193,7 +193,7 @@ class TlsChannel(Channel):
             self.close(refusal)
             return False
         handshakes.done_total += 1
-        self.shown = sock.shown()
+        self.shown = None if sock.plain else sock.shown()
         return True
 
     def close(self, reason: str) -> None:
