@@ -6,6 +6,7 @@ What Prometheus collects lies there, too, and is limited in time and bytes. It l
 only.
 """
 
+import json
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -20,6 +21,7 @@ import trio
 import dashboards
 from cluster import health
 from cluster.process import Process, tail
+from cluster.security.directory import ADMINISTRATOR
 from cluster.spec import ClusterSpec, some_address
 from runtime.config.config import Address
 
@@ -52,11 +54,26 @@ def find(env: Mapping[str, str]) -> str:
 
 def prepare(spec: ClusterSpec) -> Path:
     """The configuration file, in a directory with everything it refers to; targets.json is
-    there."""
+    there. In a secure cluster the administrator's password is read from its own file."""
     folder = spec.prometheus_dir
     for file in sorted(FILES.glob("*.yml")):
         shutil.copyfile(file, folder / file.name)
-    return folder / "prometheus.yml"
+    config = folder / "prometheus.yml"
+    if spec.secure:
+        with config.open("a", encoding="utf-8") as file_of_jobs:
+            file_of_jobs.write(_how_to_log_in(spec))
+    return config
+
+
+def _how_to_log_in(spec: ClusterSpec) -> str:
+    """What the file's last job needs besides."""
+    security = spec.security
+    return (
+        "    scheme: https\n"
+        f"    tls_config: {{ca_file: {json.dumps(str(security.authority))}}}\n"
+        f"    basic_auth: {{username: {ADMINISTRATOR}, "
+        f"password_file: {json.dumps(str(security.password))}}}\n"
+    )
 
 
 @asynccontextmanager

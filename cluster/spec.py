@@ -124,7 +124,7 @@ class ClusterSpec:
         return "\n".join(lines) + "\n"
 
     def _secured(self, node: NodeSpec) -> list[str]:
-        """Its only listener for clients, and who may do what there."""
+        """Its only listener for clients, who may do what, and links that prove nodes."""
         directory = self.security
         return [
             "[[listeners]]",
@@ -141,6 +141,13 @@ class ClusterSpec:
             'authorizer = "acl"',
             f'super_users = ["User:{ADMINISTRATOR}"]',
             f"audit_log = {show(directory.audit_log(node.id))}",
+            "[http]",
+            'authentication = "users"',
+            "tls = true",
+            "[peer_tls]",
+            f"certificate = {show(directory.certificate(node.id))}",
+            f"key = {show(directory.key(node.id))}",
+            f"authorities = {show(directory.authority)}",
         ]
 
 

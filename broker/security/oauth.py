@@ -102,5 +102,5 @@ def _read(message: bytes) -> tuple[str, bytes] | Denied:
     twice = message.find(_AUTH, scheme) >= 0
     if at < 0 or twice or message[scheme:token].lower() != _SCHEME:
         return Denied("Invalid OAUTHBEARER message: it has no bearer token")
-    # No copy but this one: see the memory that a stranger may cost (tests/fuzz/test_strangers.py).
+    # No copy but this one: a stranger may cost little memory (tests/fuzz/strangers).
     return name, message[token : message.index(_SEPARATOR, token)].strip(b" ")

@@ -1,17 +1,10 @@
 """What `evenkeel up` says of a secure cluster: how clients get in, in at most 80 columns."""
 
-import textwrap
 from collections.abc import Iterator
 
 from cluster.security.clients import FOR_WHOM, ClientSettings
 from cluster.security.directory import ADMINISTRATOR
 from cluster.spec import ClusterSpec
-
-COLUMNS = 79
-NOT_YET = (
-    "note: HTTP, and the links between nodes, are on loopback and prove nobody yet: whoever "
-    "has an account on this machine can administer the cluster."
-)
 
 
 def secured(spec: ClusterSpec, terminal: bool) -> list[str]:
@@ -34,4 +27,5 @@ def _lines(spec: ClusterSpec, terminal: bool) -> Iterator[str]:
     yield "the same, as files that only you can read, in"
     yield f"  {directory.clients}:"
     yield from (f"  {name:<31}{whom}" for name, whom in FOR_WHOM.items())
-    yield from textwrap.wrap(NOT_YET, COLUMNS, subsequent_indent="  ")
+    yield f"the console asks for {ADMINISTRATOR} and that password; tell browsers to believe"
+    yield f"  {directory.authority}"

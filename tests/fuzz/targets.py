@@ -3,11 +3,11 @@
 from tests.fuzz.broker_targets import broker_targets
 from tests.fuzz.config_targets import config_targets
 from tests.fuzz.engine import Target
-from tests.fuzz.http_targets import http_targets
 from tests.fuzz.log_targets import log_targets
 from tests.fuzz.peer_targets import peer_targets
 from tests.fuzz.state_targets import state_targets
-from tests.fuzz.stranger_targets import stranger_targets
+from tests.fuzz.strangers.http_targets import http_targets
+from tests.fuzz.strangers.stranger_targets import stranger_targets
 from tests.fuzz.wire_targets import wire_targets
 
 

@@ -16,7 +16,7 @@ from runtime.network.tls_stream import HANDSHAKE_BYTES_MAX, TlsError, TlsStream
 from tests.broker.fakes import FakeReply
 from tests.broker.security.test_oauth import SECURE
 from tests.broker.security.tokens_of import forged, token
-from tests.fuzz.stranger_targets import bearer, contexts, encoded, hello
+from tests.fuzz.strangers.stranger_targets import bearer, contexts, encoded, hello
 from tests.runtime.network.test_tls_stream import Memory, Way
 from wire.errors import ProtocolError
 from wire.framing import KIB, FrameAssembler
