@@ -127,7 +127,7 @@ class Keys:
 
     def hurry(self) -> None:
         """The operator says that they have changed."""
-        self._soon = True
+        self._looked_boot_ns = None
 
     def tick(self, boot_ns: int) -> None:
         """Call it about once a second."""

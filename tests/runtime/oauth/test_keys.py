@@ -57,6 +57,9 @@ def test_a_file_is_read_again_when_it_changes_and_old_keys_stay(tmp_path: Path) 
     keys.tick(S)
     keys.tick(2 * S)
     assert thread.jobs == 1, "not more often than it says"
+    keys.hurry()
+    keys.tick(2 * S)
+    assert thread.jobs == 2, "but at once when the operator says so"
     write(path, b"broken")
     keys.tick((2 + LOOK_EVERY_S) * S)
     assert keys.current is before
