@@ -130,7 +130,8 @@ def _add(options: Any) -> int:  # noqa: ANN401 (argparse's)
             f"{known.known[options.name].told} exists already; to change it, add --replace"
         )
     login = _login(options)
-    ClientConfig.from_properties(login)  # what is wrong is told before anybody is asked
+    if not options.http or options.bootstrap or "security.protocol" in login:
+        ClientConfig.from_properties(login)  # what is wrong is told before anybody is asked
     made = _asked(_made(options), login)
     if login:
         made = attrs.evolve(made, command_config=logins.keep(made.name, login))

@@ -15,7 +15,7 @@ from typing import Any, Final
 from cli.clusters import contexts
 from cli.clusters import target as chosen
 from cli.clusters.contexts import ContextError
-from evenkeel import ClientConfig, properties
+from evenkeel import properties
 
 VARIABLE: Final = "EVENKEEL_COMMAND_CONFIG"
 FILES: Final = (
@@ -76,14 +76,12 @@ def keep(name: str, settings: Mapping[str, str], env: Mapping[str, str] = os.env
     """Write the file of a context, which replaces an older one.
 
     Raises:
-        ConfigurationError: if nobody could log in with these settings.
         ContextError: if it cannot be written.
     """
     whole = {
         key: str(Path(value).absolute()) if key.lower() in FILES and value else value
         for key, value in settings.items()
     }
-    ClientConfig.from_properties(whole)  # refused now, and not at the first command
     path = path_of(name, env)
     draft = path.with_name(f"{name}.{os.getpid()}")
     try:
