@@ -68,6 +68,12 @@ def remote_nodes(addresses: Iterable[Address], way: Way) -> None:
         _ways[address] = way if isinstance(address, HttpsAddress) else attrs.evolve(way, tls=None)
 
 
+def forget() -> None:
+    """Of all nodes: what has their addresses now is something else."""
+    _directories.clear()
+    _ways.clear()
+
+
 def way_to(address: Address) -> Way:
     directory = _directories.get(address)
     if directory is not None:

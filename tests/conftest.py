@@ -8,11 +8,13 @@ records for ever unless a test says otherwise: those of many stories are from an
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from cluster import access
 
 OF_SPARK = ("numpy", "pyarrow", "pyspark")
 """Packages of the optional extra `spark`."""
@@ -39,3 +41,10 @@ settings.register_profile("others", deadline=None, derandomize=False, print_blob
 settings.load_profile("same")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["EVENKEEL_BROKER__RETENTION_MS"] = "-1"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _ports_belong_to_nobody() -> Iterator[None]:
+    """The next module's node may get the port of one that asked for TLS and a token."""
+    yield
+    access.forget()

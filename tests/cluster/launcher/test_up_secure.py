@@ -191,13 +191,13 @@ def followed(command: list[str]) -> str:
 
 
 def test_our_own_spark_source_takes_its_file(made: tuple[Path, str]) -> None:
-    from pyspark_evenkeel.client.security import security_settings
+    from pyspark_evenkeel.client.security import security_settings, tls_context
 
     file = made[0] / FOLDER / "clients" / clients.EVENKEEL_SPARK
     options = json.loads(file.read_text())
     settings = security_settings(
         {name.removeprefix("kafka."): one for name, one in options.items()}
     )
-    assert settings.tls() is not None
+    assert tls_context(settings) is not None
     assert settings.username == "admin"
     assert settings.password == librdkafka(made[0])["sasl.password"]
