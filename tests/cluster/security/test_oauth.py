@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from tests.broker.security.tokens_of import KEYS, OTHER_KEY, jwk_of, key_set, token
 from tests.cluster.security.test_sasl import Node
 from tests.cluster.security.test_tls import free_ports, until
+from tests.doses import FULL, ONLY_IN_FULL
 
 pytestmark = pytest.mark.cluster
 
@@ -85,6 +86,7 @@ def now_s() -> int:
     return int(time.time())
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_tokens_open_and_close(node: Node) -> None:
     """A right token is served, wrong ones are not; a new key is fetched; a session is renewed."""
     right = client(node, lambda: token(exp=now_s() + 600, sub="admin"))
