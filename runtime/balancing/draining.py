@@ -12,6 +12,8 @@ The caller of `step` waits `STEP_S` between two calls, and at most `DRAIN_S` in 
 from collections.abc import Callable
 from typing import Final
 
+import trio
+
 from paxos.ids import MS, Now
 from runtime.balancing.balancing_loop import BalancingLoop
 from runtime.system.journal import Journal
@@ -60,3 +62,11 @@ class Draining:
         left = len(self._loop.masters(self._now()))
         self._journal.info("drained", masters_left=left)
         return left
+
+
+async def drain(leaving: Draining) -> None:
+    """Hand over all masters before stopping, and answer what was asked, for at most DRAIN_S."""
+    with trio.move_on_after(DRAIN_S):
+        while leaving.step():  # noqa: ASYNC110 (a step of work, not a condition)
+            await trio.sleep(STEP_S)
+    leaving.end()

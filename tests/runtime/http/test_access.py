@@ -24,7 +24,7 @@ from runtime.http import attempts, sessions
 from runtime.http.access import LOGIN_BYTES_MAX, UserAccess
 from runtime.http.guard import Guard
 from runtime.http.permissions import LOCAL, ByNames, ByRules, Permissions
-from runtime.http.roles import ROLES, Role
+from runtime.http.roles import OPERATIONS, ROLES, Role
 from runtime.http.server import LOOK_EVERY_S, Answer, HttpServer, Send, Stream, json_answer
 from runtime.http.sessions import Kind, Sessions
 from tests.runtime.http.test_http import Bugs, Reply, exchange, read_all
@@ -95,6 +95,7 @@ class Port:
         return f"secret-{self.secrets}"
 
     def note(self, who: Principal, host: str, role: Role, api: str, decision: Decision) -> None:
+        assert role in OPERATIONS, "the audit log has no name for it"
         if not decision.allowed:
             self.notes.append((str(who), role, api, decision.why))
 
@@ -190,6 +191,16 @@ async def test_a_route_that_nobody_knows_needs_a_login_to_be_told_so() -> None:
     assert (await port.ask("GET", "/secret")).status == 401
     assert (await port.ask("GET", "/secret", Authorization=basic(READER))).status == 403
     assert (await port.ask("GET", "/secret", Authorization=basic(CHIEF))).status == 404
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/session"), ("POST", "/logout")])
+async def test_who_asks_about_itself_without_a_login_is_told_so(method: str, path: str) -> None:
+    """As every page to log in does: that is no attempt, and no bug of ours."""
+    port = Port()
+    body = None if method == "GET" else {}
+    assert (await port.ask(method, path, body)).status == 401
+    assert port.notes == []
+    assert port.bugs == []
 
 
 async def test_a_probe_says_no_more_than_yes_or_no_to_somebody_unknown() -> None:
