@@ -132,8 +132,9 @@ class UserAccess:
     def _unknown(self, asking: Asking, role: Role) -> Refused:
         if _shows_page(asking):
             return Refused(Answer(303, b"", headers=(("Location", LOGIN_PAGE), *NO_STORE)))
-        decision = Decision(False, None, "no login")
-        self._note(ANONYMOUS, asking.host, role, _api(asking), decision)
+        if role > Role.KNOWN:  # who asks about itself, as the page to log in does, attempts nothing
+            decision = Decision(False, None, "no login")
+            self._note(ANONYMOUS, asking.host, role, _api(asking), decision)
         return Refused(json_answer({"error": HOW}, 401, _challenge(asking)))
 
     def told(self, asking: Asking, caller: Caller, answer: Answer | Stream) -> Answer | Stream:

@@ -19,6 +19,7 @@ import pytest
 
 import node
 from cluster.spec import FREE_PORTS, is_free
+from runtime.balancing.draining import DRAIN_S
 from runtime.config.fields import Address
 from tests.runtime.one_node import config_text
 
@@ -226,7 +227,7 @@ def test_a_node_serves_and_stops_gracefully(place: Place) -> None:
         assert process.exit_code() == 0
     assert process.events()[-2:] == ["draining", "drained"]
     took_ms = wall_ms(process.lines[-1]) - wall_ms(process.lines[-2])
-    assert took_ms < node.DRAIN_S * 1000 / 2
+    assert took_ms < DRAIN_S * 1000 / 2
 
 
 def wall_ms(line: str) -> float:
