@@ -21,6 +21,7 @@ from runtime.config.fields import Address
 from tests.cluster.conversation import Conversation
 from tests.cluster.scenery import STEP_S, TOPIC, in_thread, three_nodes
 from tests.cluster.test_membership import evenkeel
+from tests.doses import FULL, ONLY_IN_FULL
 from wire.error_codes import ErrorCode
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 from wire.messages.topics import (
@@ -146,6 +147,7 @@ async def test_a_node_that_missed_a_topic_while_it_was_down_denies_it_to_nobody(
         assert listener.denied == 0
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_a_node_that_has_nothing_yet_denies_no_topic(tmp_path: Path) -> None:
     """An empty disk replaces a lost one. librdkafka's consumers stop if such a node answers that
     the topic does not exist."""

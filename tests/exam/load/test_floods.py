@@ -21,6 +21,7 @@ import pytest
 from runtime.clients import places
 from tests.broker.batches import batch
 from tests.cluster.scenery import FULL
+from tests.doses import ONLY_IN_FULL
 from tests.exam.load.flooded_node import (
     DOSE,
     MIB,
@@ -164,6 +165,7 @@ def test_O4_who_says_nothing_keeps_nobody_out(place: Place) -> None:
             probe.close()
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 def test_O4_who_asked_once_keeps_nobody_out(place: Place) -> None:
     """Connections that asked once and are idle hold all places, until they have been idle for long
     enough. Then new clients get those places, and active clients keep theirs."""

@@ -336,6 +336,45 @@ async def test_who_has_another_password_is_out_at_once(change: str) -> None:
         assert (await port.ask("GET", "/status", **way)).status == 401
 
 
+async def test_who_is_out_before_its_request_is_whole_changes_nothing() -> None:
+    """The head is let in, and the body may take seconds."""
+    port = Port()
+    token = (await port.ask("POST", "/token", {}, Authorization=basic(CHIEF))).json()["token"]
+    for way in ({"Authorization": f"Bearer {token}"}, {"Authorization": basic(CHIEF)}):
+        port.security = Security(credentials=USERS)
+        whole = message("POST", "/admin/node", {}, way)
+        client, node = memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(port.server.handle, node)
+            await client.send_all(whole[:-1])
+            await trio.testing.wait_all_tasks_blocked()
+            port.security = Security()
+            await client.send_all(whole[-1:])
+            assert Reply(await read_all(client.receive_stream)).status == 401
+    assert port.asked == []
+
+
+async def test_a_password_that_is_changed_while_it_is_computed_lets_nobody_in() -> None:
+    port = Port()
+    users = port.access._users
+
+    class Slow:
+        """Users of whom one is changed between the look at the credential and the answer."""
+
+        find, holds = users.find, users.holds
+
+        def find_or_stand_in(self, user: str, mechanism: ScramMechanism) -> Any:
+            found = users.find_or_stand_in(user, mechanism)
+            if mechanism is list(ScramMechanism)[-1]:
+                port.security = Security()
+            return found
+
+    port.access._users = Slow()  # type: ignore[assignment]
+    assert (await port.ask("GET", "/status", Authorization=basic(READER))).status == 401
+    assert port.asked == []
+    assert len(port.access.sessions) == 0
+
+
 @pytest.mark.parametrize("change", ["deleted", "logged out", "expired"])
 async def test_the_picture_ends_with_its_session(change: str) -> None:
     port = Port()
