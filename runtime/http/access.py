@@ -201,7 +201,9 @@ class UserAccess:
                 step = await trio.to_thread.run_sync(step.run, limiter=self._thread)
             finally:
                 self._waiting -= 1
-        if isinstance(step, Proved):
+        # As on Kafka's port: the password may have been changed while it was computed.
+        holds = isinstance(step, Proved) and (step.proof is None or self._users.holds(step.proof))
+        if isinstance(step, Proved) and holds:
             self._attempts.give_back(asking.host, self._now())
             self.succeeded += 1
             role = max(Role.READ, needed(asking.method, asking.path))

@@ -119,7 +119,7 @@ class Caller:
     """Whether it may have as much memory as a request needs."""
     body_bytes_max: int = REQUEST_BYTES_MAX
     may_go_on: Callable[[], bool] = _always
-    """Whether a stream may go on."""
+    """Whether it still may, once the body is there, and while a stream goes on."""
 
 
 class Access(Protocol):
@@ -301,6 +301,8 @@ class _Exchange:
         body = await _read_body(stream, self._connection, server.memory, limit)
         if request.method != b"GET" and _has_hung_up(self._socket_stream):
             return None
+        if not caller.may_go_on():  # the body took its time
+            raise Refused(json_answer({"error": "the login has ended meanwhile"}, 401))
         query = request.target.decode("ascii", "replace").partition("?")[2]
         return server.access.told(asking, caller, await self._routed(asking, query, body))
 
