@@ -63,9 +63,13 @@ def local_node(address: Address, directory: Path) -> None:
 
 
 def remote_nodes(addresses: Iterable[Address], way: Way) -> None:
-    """Other nodes, as the user says."""
+    """Other nodes, as the user says. What is to speak TLS is never asked without: not an https
+    address, with a token of a port that does without; nor a port that shows a certificate."""
     for address in addresses:
-        _ways[address] = way if isinstance(address, HttpsAddress) else attrs.evolve(way, tls=None)
+        if isinstance(address, HttpsAddress):
+            _ways[address] = way if way.tls else attrs.evolve(way, tls=ssl.create_default_context())
+        else:
+            _ways[address] = way if way.certificate else attrs.evolve(way, tls=None)
 
 
 def forget() -> None:

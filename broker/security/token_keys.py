@@ -120,7 +120,10 @@ def _taken(jwk: object, before: list[TokenKey]) -> Iterator[TokenKey]:
     """
     if not isinstance(jwk, dict):
         raise KeysError("it is not an object")
-    if jwk.get("use", "sig") != "sig" or "verify" not in (jwk.get("key_ops") or ["verify"]):
+    uses = jwk.get("key_ops") or ["verify"]
+    if not isinstance(uses, list):
+        raise KeysError("its key_ops are no array")
+    if jwk.get("use", "sig") != "sig" or "verify" not in uses:
         return
     kid = jwk.get("kid", "")
     if not isinstance(kid, str):

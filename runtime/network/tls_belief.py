@@ -102,6 +102,12 @@ def revocations(
     for one in lists:
         if one.next_update_utc is not None and one.next_update_utc <= now:
             raise RevokedError(f"the list of {one.issuer.rfc4514_string()[:200]} is old: make one")
+        if one.last_update_utc > now:
+            name = one.issuer.rfc4514_string()[:200]
+            raise RevokedError(
+                f"the list of {name} is not valid yet: until {one.last_update_utc:%Y-%m-%d %H:%M} "
+                "UTC nobody with a certificate of it would be let in; clocks may differ"
+            )
         if not any(_signed(one, by) for by in authorities):
             name = one.issuer.rfc4514_string()[:200]
             raise RevokedError(f"the list of {name} is signed by none of tls.client_authorities")

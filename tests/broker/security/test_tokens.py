@@ -236,10 +236,11 @@ def test_keys_that_would_make_a_signature_worth_little_are_left_out() -> None:
             jwk_of(RSA_KEY, "ec"),
             jwk_of(RSA_KEY, "lies", alg="HS256"),
             {"kty": "RSA", "n": "!", "e": "AQAB"},
+            jwk_of(RSA_KEY, "odd", key_ops=7),
         )
     )
     assert [one.kid for one in found.keys] == ["ec"]
-    assert len(found.left_out) == 7
+    assert len(found.left_out) == 8
     assert "1024 bits" in found.left_out[0]
 
 

@@ -1,7 +1,9 @@
 """Who the user is to nodes' HTTP ports: a file, and what is refused of it."""
 
 import argparse
+import http.client
 import json
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,3 +108,25 @@ def test_a_node_of_this_machine_says_how_to_reach_it(tmp_path: Path) -> None:
     assert access.url(address) == "https://127.0.0.1:28092"
     local.remove(tmp_path)
     assert access.way_to(address) == access.PLAIN
+
+
+@pytest.mark.parametrize("address", ["https://10.9.9.5:8092", "127.0.0.1:38092"])
+@pytest.mark.parametrize("certificate", [None, "node.crt"])
+def test_the_token_of_a_file_goes_where_it_is_meant_to_and_never_without_tls(
+    written: Callable[..., Path], tmp_path: Path, address: str, certificate: str | None
+) -> None:
+    """An https address is asked with TLS, also if the file's port does without; a port of which the
+    file has a certificate is asked with TLS, also if the address does not say so."""
+    shown = None if certificate is None else tmp_path / certificate
+    local.write(tmp_path, token="secret", certificate=shown)
+    (asked,) = http_addresses(address)
+    path = written(f"http.token.file={tmp_path / local.NAME}\n")
+    credentials.use([asked], options(path), None)
+    way = access.way_to(asked)
+    assert way.headers == {"Authorization": "Bearer secret"}
+    secure = isinstance(asked, HttpsAddress) or certificate is not None
+    assert isinstance(way.connection(asked, 1.0), http.client.HTTPSConnection) == secure
+    assert way.certificate == shown
+    if secure and shown is None:
+        assert way.tls is not None
+        assert way.tls.verify_mode is ssl.CERT_REQUIRED

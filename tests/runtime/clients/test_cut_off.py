@@ -37,13 +37,13 @@ def certs(tmp_path: Path) -> Certs:
     return made
 
 
-def crl(by: Certs, *revoked: Path, days: int = 2) -> bytes:
+def crl(by: Certs, *revoked: Path, days: int = 2, since: int = -1) -> bytes:
     """A list, signed by an authority."""
     authority = by.authority
     builder = (
         x509.CertificateRevocationListBuilder()
         .issuer_name(authority.certificate.subject)
-        .last_update(now() - DAY)
+        .last_update(now() + since * DAY)
         .next_update(now() + days * DAY)
     )
     for path in revoked:
@@ -202,9 +202,20 @@ def test_lists_that_would_shut_everybody_out_or_in_are_refused(
         (b"-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n", "cannot be read"),
         (crl(certs) + crl(other), "signed by none of"),
         (crl(certs, days=0), "is old"),
+        (crl(certs, since=1), "is not valid yet"),
     ):
         with pytest.raises(TlsFilesError, match=why):
             revoking(harness, certs, data)
+
+
+def test_a_list_that_is_not_valid_yet_waits_until_it_is(harness: Harness, certs: Certs) -> None:
+    """OpenSSL believes nobody by it: the clock of who made it may be ahead by a second."""
+    world = revoking(harness, certs, crl(certs))
+    certs.client("bob")
+    (certs.folder / "revoked.pem").write_bytes(crl(certs, certs.folder / "bob.crt", since=1))
+    world.contexts.now_loaded(world.contexts.changed())
+    assert "is not valid yet" in world.contexts.complaint
+    assert not world.joined().gone
 
 
 def test_many_certificates_are_judged_in_steps(
