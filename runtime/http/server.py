@@ -22,9 +22,11 @@ import h11
 import trio
 
 from runtime.config.fields import Address
+from runtime.http.attempts import key_of
 from runtime.http.guard import ALL_HEADERS, Forbidden, Guard
 from runtime.http.secured import secured
 from runtime.http.sessions import Session
+from runtime.network.connection_limits import ConnectionRate
 from runtime.system.memory import Memory
 from wire.addresses import canonical_host
 
@@ -33,6 +35,10 @@ REQUEST_TIMEOUT_S: Final = 15.0
 CONNECTIONS_MAX: Final = 64
 """One more closes the oldest connection that is not a stream, so that clients which send or read
 nothing cannot keep out a supervisor's probe."""
+CONNECTIONS_A_SECOND: Final = 100
+"""New ones from an address of another machine, and twice as many at once; more are closed at once.
+Otherwise it could take the places of those that are about to log in, and with TLS all of the loop's
+time: a handshake takes up to a millisecond."""
 STREAMS_MAX: Final = 32
 SEND_TIMEOUT_S: Final = 5.0
 """A stream ends if its reader takes longer than this for one piece."""
@@ -181,6 +187,9 @@ class HttpServer:
         afterwards."""
         self.streams = 0
         self.displaced_total = 0
+        self.rate = ConnectionRate(
+            CONNECTIONS_A_SECOND, lambda: int(trio.current_time() * 1_000_000_000)
+        )
         self.nursery: trio.Nursery | None = None
         """Where connections are served; None: no connection is accepted yet."""
 
@@ -191,6 +200,9 @@ class HttpServer:
             stream.close()
             return
         here = Address(host, 0).is_loopback or host == canonical_host(str(stream.getsockname()[0]))
+        if not here and not self.rate.takes(key_of(host)):
+            stream.close()
+            return
         sock = trio.socket.from_stdlib_socket(socket.socket(fileno=stream.detach()))
         self.nursery.start_soon(self.handle, trio.SocketStream(sock), self._let_in(), host, here)
 

@@ -6,7 +6,8 @@ import trio
 import trio.testing
 from trio.testing import MockClock, memory_stream_pair
 
-from runtime.http.server import CONNECTIONS_MAX, Send, Stream
+from runtime.http.server import CONNECTIONS_A_SECOND, CONNECTIONS_MAX, Send, Stream
+from runtime.network.connection_limits import BURST_S
 from tests.runtime.doubles import Tcp
 from tests.runtime.http.test_http import Reply, echo, exchange, read_all, request, serving
 
@@ -45,6 +46,41 @@ async def test_a_crowd_that_comes_at_once_does_not_push_out_who_came_last() -> N
                 answer = await trio.to_thread.run_sync(asks.recv, 12)
                 assert answer == b"HTTP/1.1 200"
                 nursery.cancel_scope.cancel()
+    finally:
+        tcp.close()
+
+
+async def test_an_address_that_connects_in_a_loop_is_refused_and_no_other(
+    autojump_clock: MockClock,
+) -> None:
+    """It would push out those that are about to log in, and each handshake costs the loop time."""
+    server, _ = serving(get_x=echo)
+    tcp = Tcp()
+    at_once = BURST_S * CONNECTIONS_A_SECOND
+    try:
+        async with trio.open_nursery() as nursery:
+            server.nursery = nursery
+
+            async def take(host: str, count: int) -> int:
+                """How many of these connections it serves."""
+                before = server.displaced_total
+                for _ in range(count):
+                    server.accept(tcp.pair()[0], host)
+                served = len(server._unproved) + server.displaced_total - before
+                for scope in [*server._unproved]:
+                    scope.cancel()
+                await trio.testing.wait_all_tasks_blocked()
+                return served
+
+            assert await take("10.0.0.7", at_once + 50) == at_once
+            assert await take("10.0.0.7", 1) == 0
+            assert await take("10.0.0.8", 1) == 1
+            assert await take("127.0.0.1", at_once + 50) == at_once + 50
+            assert await take("2001:db8::1", at_once) == at_once
+            assert await take("2001:db8::2", 1) == 0, "one machine has a whole /64"
+            await trio.sleep(1)
+            assert await take("10.0.0.7", at_once) == CONNECTIONS_A_SECOND
+            nursery.cancel_scope.cancel()
     finally:
         tcp.close()
 
