@@ -82,7 +82,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
 def required(package: metadata.Distribution) -> Iterator[str]:
     """The names of all packages that it needs, directly or not; those of extras are not needed."""
     for line in package.requires or ():
-        name = re.split(r"[^\w.-]", line, maxsplit=1)[0]
+        name = re.split(r"[^\w.-]", line, maxsplit=1)[0].lower().replace("_", "-")
         if "extra ==" in line or (";" in line and not is_here(name)):
             continue
         yield name

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipeline.__main__ import JOBS, main
-from pipeline.session import add_session_options, follow, progress_line, settings
+from pipeline.session import ALWAYS, add_session_options, follow, progress_line, settings
 
 
 def options(*words: str) -> argparse.Namespace:
@@ -28,6 +28,7 @@ def test_what_was_said_to_spark_submit_holds() -> None:
     assert settings(options(), submitted=submitted) == {
         **submitted,
         "spark.ui.showConsoleProgress": "false",
+        "spark.redaction.regex": ALWAYS["spark.redaction.regex"],
     }
 
 
