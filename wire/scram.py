@@ -21,6 +21,8 @@ ITERATIONS_MIN: Final = 4_096
 """RFC 7677, and Kafka's own minimum."""
 ITERATIONS_MAX: Final = 1_000_000
 """About half a second of hashing for a client."""
+ITERATIONS_DIGITS_MAX: Final = 10
+"""More are not looked at."""
 MESSAGE_BYTES_MAX: Final = 4_096
 NAME_BYTES_MAX: Final = 255
 NONCE_BYTES_MAX: Final = 256
@@ -234,7 +236,8 @@ class ClientExchange:
         nonce, salt, rounds = parts[0][2:], _decoded(parts[1][2:]), parts[2][2:]
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce) or not salt:
             raise ScramError("the broker's nonce does not continue ours")
-        if not rounds.isdigit() or not ITERATIONS_MIN <= int(rounds[:10]) <= ITERATIONS_MAX:
+        whole = rounds.isdigit() and len(rounds) <= ITERATIONS_DIGITS_MAX
+        if not whole or not ITERATIONS_MIN <= int(rounds) <= ITERATIONS_MAX:
             raise ScramError(f"iterations must be {ITERATIONS_MIN} to {ITERATIONS_MAX}")
         mechanism = self._mechanism
         salted = salted_password(mechanism, self._password, salt, int(rounds))
@@ -272,7 +275,7 @@ def parse_credential(mechanism: ScramMechanism, text: str) -> Credential:
     if set(fields) != {"salt", "stored_key", "server_key", "iterations"}:
         raise ScramError("a credential has salt, stored_key, server_key and iterations")
     rounds = fields.pop("iterations")
-    if not (rounds.isascii() and rounds.isdigit() and len(rounds) <= 10):
+    if not (rounds.isascii() and rounds.isdigit() and len(rounds) <= ITERATIONS_DIGITS_MAX):
         raise ScramError("iterations are a number")
     keys = {name: _decoded(value.encode()) for name, value in fields.items()}
     credential = Credential(**keys, iterations=int(rounds))

@@ -59,3 +59,15 @@ def test_names_and_passwords_of_any_kind(mechanism: ScramMechanism) -> None:
 def test_first_messages_that_are_refused(message: bytes) -> None:
     with pytest.raises(ScramError):
         parse_client_first(message)
+
+
+@pytest.mark.parametrize(
+    "iterations",
+    [b"", b"x", b"-4096", b"4095", b"1000001", b"0000004096" + b"0000", b"0000004096" + b"0" * 20],
+)
+def test_a_broker_cannot_make_us_count_for_ever(iterations: bytes) -> None:
+    """Neither hash for minutes, nor fail with an error that nobody expects."""
+    client = ClientExchange(ScramMechanism.SHA_256, "user", "pencil", NONCE)
+    client.start()
+    with pytest.raises(ScramError, match="iterations must be"):
+        client.answer(b"r=" + NONCE + REST + b",s=W22ZaJ0SNY7soEsUEjb6gQ==,i=" + iterations)
