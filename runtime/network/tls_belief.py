@@ -45,12 +45,13 @@ class Belief:
             if link.is_root:
                 known = link.certificate in self.authorities
                 return "" if known else "the authority of its certificate is no longer believed"
-            issuer = next((one for one in (*anchors, *links) if link.is_issued_by(one)), None)
-            if issuer is None:
+            issuers = [one for one in (*anchors, *links) if link.is_issued_by(one)]
+            if not issuers:
                 return "the authority of its certificate is no longer believed"
             if any(link.is_on(one) for one in self.revoked):
                 return "its certificate was revoked"
-            link = issuer
+            # An authority may have been renewed with the same key: OpenSSL takes the good one, too.
+            link = next((one for one in issuers if one.expires_s > now_s), issuers[0])
         return "its certificate has too long a chain"
 
 

@@ -18,6 +18,7 @@ from runtime.clients import cut_off
 from runtime.clients.clients import Client
 from runtime.clients.cut_off import RENEWAL_NS, CutOffs
 from runtime.clients.doors import Door
+from runtime.network.tls_belief import Belief
 from runtime.network.tls_channel import TlsChannel
 from runtime.network.tls_context import TlsContexts, TlsFiles, TlsFilesError
 from runtime.network.tls_stream import TlsStream
@@ -269,3 +270,31 @@ def test_chains_that_cannot_be_read_are_not_believed(world: World) -> None:
     chains: Sequence[tuple[bytes, ...]] = [(b"",), (b"x",) * 20]
     verdicts = cut_off._verdicts(world.contexts.belief, tuple(chains), world.wall_s)
     assert all("cannot be judged" in why for why in verdicts.values())
+
+
+def test_an_authority_that_was_renewed_with_its_key_is_believed_beside_the_old_one(
+    certs: Certs,
+) -> None:
+    """Whoever comes anew is let in by the renewed one, whatever their order in the file."""
+
+    def authority(days: int) -> x509.Certificate:
+        root = certs.authority.certificate
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(root.subject)
+            .issuer_name(root.subject)
+            .public_key(root.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now() - 5 * DAY)
+            .not_valid_after(now() + days * DAY)
+        )
+        return builder.sign(certs.authority.key, hashes.SHA256())
+
+    der = serialization.Encoding.DER
+    own = x509.load_pem_x509_certificate((certs.folder / "alice.crt").read_bytes())
+    old, new = authority(-1), authority(9)
+    chain = [own.public_bytes(der), new.public_bytes(der)]
+    at_s = now().timestamp()
+    for authorities in ((old, new), (new, old), (new,)):
+        assert Belief(authorities).problem(chain, at_s) == ""
+    assert Belief((old,)).problem(chain, at_s) != ""
