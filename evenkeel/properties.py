@@ -47,7 +47,11 @@ def read(path: Path) -> dict[str, str]:
         match = _NAME.fullmatch(line)
         if match is None:  # the line may hold a password: it is not shown
             raise ConfigurationError(f"{path}, line {number}: expected name=value")
-        found[_plain(match[1])] = _plain(match[2])
+        try:
+            found[_plain(match[1])] = _plain(match[2])
+        except UnicodeDecodeError:  # whose text has what the line has
+            what = f"{path}, line {number}: half of a character: \\uXXXX is one of a pair"
+            raise ConfigurationError(what) from None
     return found
 
 
@@ -92,7 +96,8 @@ def _plain(text: str) -> str:
         word = found[1]
         return chr(int(word[1:], 16)) if len(word) > 1 else _ESCAPED.get(word, word)
 
-    return _ESCAPE.sub(meant, text)
+    # Java writes a character beyond U+FFFF as a pair of these.
+    return _ESCAPE.sub(meant, text).encode("utf-16", "surrogatepass").decode("utf-16")
 
 
 def security_of(

@@ -23,6 +23,15 @@ def _mechanism(value: Mechanism | str) -> Mechanism:
         ) from None
 
 
+def _check_text(username: str, password: str) -> None:
+    """A password of the environment may have bytes that are no UTF-8, which Python keeps."""
+    try:
+        username.encode()
+        password.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # which has the password
+        raise ConfigurationError("a username or password with half of a character") from None
+
+
 @attrs.frozen(kw_only=True)
 class Sasl:
     """A name and a password, or (OAUTHBEARER) a token.
@@ -46,6 +55,8 @@ class Sasl:
             raise ConfigurationError(f"{self.mechanism.value} has no use for a token")
         elif "\0" in self.username + self.password:
             raise ConfigurationError("a username or password with a zero byte")
+        else:
+            _check_text(self.username, self.password)
 
     async def current_token(self) -> str:
         """ "" with a mechanism that has none; whatever the function raises."""

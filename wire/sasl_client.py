@@ -42,7 +42,8 @@ class Exchange(Protocol):
 
 class Plain:
     def __init__(self, username: str, password: str) -> None:
-        self._message = b"\0" + username.encode() + b"\0" + password.encode()
+        secret = password.encode("utf-8", "surrogateescape")  # as SCRAM does
+        self._message = b"\0" + username.encode() + b"\0" + secret
 
     def start(self) -> bytes:
         return self._message

@@ -9,7 +9,9 @@ import trio
 from evenkeel import ClientConfig
 from evenkeel.errors import ConfigurationError
 from evenkeel.properties import read, security_of, written
+from evenkeel.sasl import Sasl
 from tests.certs import Certs
+from wire.sasl_client import exchange_of
 
 
 @pytest.fixture(scope="module")
@@ -141,3 +143,26 @@ def test_a_token_comes_from_its_file_each_time(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(ConfigurationError, match="cannot be read"):
         trio.run(sasl.current_token)
+
+
+def test_a_character_beyond_16_bits_is_a_pair_in_java(tmp_path: Path) -> None:
+    """Such a password was none that can be sent."""
+    path = tmp_path / "java.properties"
+    path.write_text("sasl.password=pw\\ud83d\\ude00\n")
+    assert read(path) == {"sasl.password": "pw\U0001f600"}
+    path.write_text("client.id=x\nsasl.password=hunter2\\ud83d\n")
+    with pytest.raises(ConfigurationError, match="line 2: half of a character") as caught:
+        read(path)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_what_is_no_text_is_refused_before_it_is_sent(mechanism: str) -> None:
+    for name, password in (("a\ud83d", "hunter2"), ("alice", "hunter2\ud83d")):
+        with pytest.raises(ConfigurationError, match="half of a character") as caught:
+            Sasl(mechanism=mechanism, username=name, password=password)
+        assert "hunter2" not in str(caught.value)
+    odd = Sasl(mechanism=mechanism, username="alice", password="\udcff")  # a byte of the terminal
+    talk = exchange_of(odd.mechanism, odd.username, odd.password, "", b"nonce")
+    talk.start()
+    talk.answer(b"r=nonceX,s=c2FsdA==,i=4096")
