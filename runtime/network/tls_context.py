@@ -110,6 +110,19 @@ def load(files: TlsFiles, modes: Sequence[str], check: Check = fits) -> Loaded:
     Raises:
         TlsFilesError: they cannot be read, or do not fit each other.
     """
+    try:
+        return _load(files, modes, check)
+    except TlsFilesError:
+        raise
+    except Exception as error:
+        # Whatever libraries make of somebody's files: one that is gone since it was looked at, an
+        # extension that cannot be read. Where files are read again, that must not end the node.
+        text = getattr(error, "strerror", None) or str(error)
+        why = f"[{files.section}]: its files cannot be used: {type(error).__name__}: {text[:200]}"
+        raise TlsFilesError(why) from error
+
+
+def _load(files: TlsFiles, modes: Sequence[str], check: Check) -> Loaded:
     stamp = files.stamp()
     mode = files.key.stat().st_mode
     if mode & OTHERS_MAY:

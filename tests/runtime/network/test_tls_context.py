@@ -2,9 +2,13 @@
 
 import os
 import ssl
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.x509.oid import ExtensionOID
 
 from runtime.network.tls_context import (
     LOOK_EVERY_S,
@@ -127,6 +131,45 @@ def test_new_files_are_taken_over_and_wrong_ones_are_not(certs: Certs) -> None:
     made.now_loaded(made.changed())
     assert made.complaint == ""
     assert made.reloads_total == 2
+
+
+@pytest.mark.parametrize("odd", ["gone", "extension"])
+def test_files_that_libraries_cannot_bear_are_wrong_ones(certs: Certs, odd: str) -> None:
+    """A file that goes while the files are read, as a script's `rm` and `cp` do, or a certificate
+    with an extension that is none: an exception in the background thread would end the node."""
+    recorder = Recorder()
+
+    def check(_files: TlsFiles, certificate: x509.Certificate) -> None:
+        if odd == "gone":
+            certs.trusted.unlink(missing_ok=True)
+        else:
+            assert certificate.extensions
+
+    given = files(certs)
+    made = TlsContexts(given, ["required"], recorder.journal)
+    before = made.of("required")
+    made._check = check
+    root, key = certs.authority.certificate, certs.authority.key
+    issued = (
+        x509.CertificateBuilder()
+        .subject_name(root.subject)
+        .issuer_name(root.subject)
+        .public_key(key.public_key())
+        .serial_number(7)
+        .not_valid_before(now())
+        .not_valid_after(now() + timedelta(days=1))
+        .add_extension(
+            x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, b"none"), False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    if odd == "extension":
+        given.certificate.write_bytes(issued.public_bytes(serialization.Encoding.PEM))
+    else:
+        certs.trusted.write_bytes(certs.trusted.read_bytes() + b"\n")
+    made.now_loaded(made.changed())
+    assert "[tls]: its files cannot be used" in made.complaint
+    assert made.of("required") is before
 
 
 def test_files_are_looked_at_now_and_then_and_at_once_when_asked(certs: Certs) -> None:
