@@ -5,11 +5,13 @@ environment, no cookies, and certificates are verified, always.
 """
 
 import http.client
+import io
 import ipaddress
+import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 TIMEOUT_S: Final = 5.0
@@ -58,6 +60,7 @@ def fetch(
     try:
         connection = _connection(parts, authorities)
         try:
+            connection.response_class = _within(until, monotonic)
             path = parts.path or "/"
             connection.request(
                 "GET",
@@ -83,6 +86,41 @@ def fetch(
         raise FetchError(error.strerror or str(error) or type(error).__name__) from error
     except http.client.HTTPException as error:
         raise FetchError(f"it does not answer as HTTP does: {type(error).__name__}") from error
+
+
+def _within(until: float, monotonic: Callable[[], float]) -> Any:  # noqa: ANN401  a class
+    """Answers that are whole by then: also one whose head comes byte by byte ends."""
+
+    def answer(sock: socket.socket, **how: Any) -> http.client.HTTPResponse:  # noqa: ANN401
+        patient: Any = _Patient(sock, until, monotonic)
+        return http.client.HTTPResponse(patient, **how)
+
+    return answer
+
+
+class _Patient(io.RawIOBase):
+    """What HTTPResponse needs of a socket: to read from it."""
+
+    def __init__(self, sock: socket.socket, until: float, monotonic: Callable[[], float]) -> None:
+        self._sock, self._until, self._monotonic = sock, until, monotonic
+        self._raw = sock.makefile("rb", buffering=0)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401
+        left = self._until - self._monotonic()
+        if left <= 0:
+            raise FetchError(f"it takes more than {TIMEOUT_S:g} s")
+        self._sock.settimeout(left)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 def _connection(parts: SplitResult, authorities: Path | None) -> http.client.HTTPConnection:

@@ -2,8 +2,10 @@
 
 import http.server
 import os
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -181,6 +183,34 @@ def test_what_cannot_be_fetched(url: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(fetching, "TIMEOUT_S", 0.2)
     with pytest.raises(FetchError):
         fetch("http://127.0.0.1:1/keys", 1_000, SYSTEM_THREADS.monotonic)
+
+
+def test_an_answer_whose_head_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else no new key would ever be read, and none be taken back, until the node's next start."""
+    monkeypatch.setattr(fetching, "TIMEOUT_S", 0.3)
+    server = socket.create_server(("127.0.0.1", 0))
+    over = threading.Event()
+
+    def drip() -> None:
+        client, _ = server.accept()
+        with client, suppress(OSError):
+            client.sendall(b"HTTP/1.1 200 OK\r\n")
+            for _ in range(100):
+                if over.wait(0.1):
+                    return
+                client.sendall(b"X: y\r\n")
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    try:
+        port = server.getsockname()[1]
+        with pytest.raises(FetchError, match=r"takes more than|timed out"):
+            fetch(f"http://127.0.0.1:{port}/keys", 1_000, SYSTEM_THREADS.monotonic)
+        assert thread.is_alive()
+    finally:
+        over.set()
+        thread.join()
+        server.close()
 
 
 @pytest.mark.parametrize(
