@@ -1,8 +1,8 @@
 """Who may log in with a password: the registry's users, and those of a file for the first hour.
 
 The file (`security.bootstrap_users_file`) is how the first administrator gets in. A user that is in
-the registry is looked up there alone: whoever changes or deletes the password of such a user need
-not find all copies of a file.
+the registry is looked up there alone: whoever changes the password of such a user need not find all
+copies of a file. (Whoever deletes it has to: broker.handlers.security.credentials refuses that.)
 
 A name that nobody has gets a stand-in: a credential that is the same on every node and for ever,
 made from the cluster's secret and the name, that no password fits. So an unknown user costs the
@@ -47,7 +47,7 @@ class Proof:
 
 class Users:
     def __init__(self, security: Callable[[], Security], of_file: Credentials) -> None:
-        self._security, self._of_file = security, of_file
+        self._security, self.of_file = security, of_file
         ordered = [
             credential_text(credential)
             for _, kept in sorted(of_file.items())
@@ -60,11 +60,11 @@ class Users:
 
     @property
     def empty(self) -> bool:
-        return not self._of_file and not self._security().credentials
+        return not self.of_file and not self._security().credentials
 
     def find(self, user: str, mechanism: ScramMechanism) -> Credential | None:
         registered = self._security().credentials.get(user)
-        kept = self._of_file.get(user) if registered is None else registered
+        kept = self.of_file.get(user) if registered is None else registered
         return None if kept is None else kept.get(mechanism)
 
     def holds(self, proof: Proof) -> bool:
@@ -96,7 +96,7 @@ class Users:
         """Of each mechanism the iterations and the length of the salt of every user, ascending."""
         if self._shapes_of is not registered:
             self._shapes_of = registered
-            users = {**self._of_file, **registered}
+            users = {**self.of_file, **registered}
             for mechanism in ScramMechanism:
                 found = [
                     (kept[mechanism].iterations, len(kept[mechanism].salt))

@@ -89,7 +89,9 @@ def _password_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _iterations(text: str) -> int:
-    if not text.isdecimal() or not ITERATIONS_MIN <= int(text[:10]) <= ITERATIONS_MAX:
+    digits = text.lstrip("0")
+    known = text.isdecimal() and len(digits) < 10
+    if not known or not ITERATIONS_MIN <= int(digits or 0) <= ITERATIONS_MAX:
         raise argparse.ArgumentTypeError(f"{ITERATIONS_MIN} to {ITERATIONS_MAX}")
     return int(text)
 

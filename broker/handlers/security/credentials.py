@@ -36,6 +36,11 @@ TIMEOUT_MS: Final = 30_000
 """The request names none."""
 
 _KNOWN: Final = tuple(ScramMechanism)
+_IN_FILE: Final = Verdict(
+    ErrorCode.UNACCEPTABLE_CREDENTIAL,
+    "the user is in security.bootstrap_users_file, whose password would count again: take it out "
+    "of that file on every node and restart them, then delete it; or give it another password",
+)
 
 
 def handle_describe(broker: Broker, request: Request) -> None:
@@ -138,7 +143,25 @@ def _first_look(broker: Broker, message: AlterUserScramCredentialsRequest) -> di
         wrong = _unacceptable(one) if one.mechanism in _KNOWN else ""
         bad = Verdict(ErrorCode.UNACCEPTABLE_CREDENTIAL, wrong)
         judge(one.name, bad if wrong else DONE)
+    for user in _would_come_back(broker, message):
+        judge(user, _IN_FILE)
     return verdicts
+
+
+def _would_come_back(broker: Broker, message: AlterUserScramCredentialsRequest) -> set[str]:
+    """Users without credentials in the registry after this, whom the file of first users would let
+    in again, with the password of the first hour."""
+    if broker.authentication is None:
+        return set()
+    left = {
+        one.name: set(broker.registry.security.credentials.get(one.name, ()))
+        for one in message.deletions
+    }
+    for one in message.deletions:
+        left[one.name].discard(one.mechanism)
+    given = {one.name for one in message.upsertions}
+    of_file = broker.authentication.users.of_file
+    return {user for user, kept in left.items() if not kept and user not in given} & {*of_file}
 
 
 def _unacceptable(one: ScramCredentialUpsertion) -> str:

@@ -331,3 +331,22 @@ def test_a_file_of_users_is_read_back_and_tells_no_secret() -> None:
     for wrong in ("ada", "ada SCRAM-SHA-1 x", "ada SCRAM-SHA-256 salt=x", text + text):
         with pytest.raises(ValueError, match="line "):
             parse_users(wrong)
+
+
+def test_a_user_of_the_file_does_not_come_back(admin: Client) -> None:
+    """Deleted in the registry, she would have the password of the first hour again."""
+    assert alter(admin, "ada", "changed") == ErrorCode.NONE
+    deletion = messages.ScramCredentialDeletion("ada", 1)
+    delete = messages.AlterUserScramCredentialsRequest([deletion], [])
+    (result,) = admin.world.ask(1, delete, 0).results
+    assert result.error_code == ErrorCode.UNACCEPTABLE_CREDENTIAL
+    assert "bootstrap_users_file" in result.error_message
+    assert admin.scram("ada", "changed").response.error_code == ErrorCode.NONE, "it is as it was"
+    other = messages.ScramCredentialUpsertion("ada", 2, 4096, SALT, bytes(64))
+    change = messages.AlterUserScramCredentialsRequest([deletion], [other])
+    (result,) = admin.world.ask(1, change, 0).results
+    assert result.error_code == ErrorCode.NONE, "she has another one"
+    admin.reconnect()
+    asked = admin.scram("ada", PASSWORD)
+    admin.world.advance(100)
+    assert asked.response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
