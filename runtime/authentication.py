@@ -1,5 +1,6 @@
 """Builds what proves who a node's clients are, from its settings."""
 
+import os
 import stat
 from collections.abc import Callable
 from functools import partial
@@ -112,7 +113,7 @@ def first_users(path: Path) -> Credentials:
     where = f'security.bootstrap_users_file = "{path}"'
     try:
         with path.open("rb") as file:
-            mode = stat.S_IMODE(path.stat().st_mode)
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             data = file.read(FILE_BYTES_MAX + 1)
         if mode & 0o077:
             raise ConfigError([f"{where}: others than its owner may read it; chmod 600 {path}"])
