@@ -38,9 +38,9 @@ from runtime.clients.muted import MutedClients
 from runtime.clients.places import Places
 from runtime.clients.response_slot import ResponseSlot
 from runtime.network.channel import Channel
-from runtime.network.connection_limits import ConnectionRate, SilentConnections
 from runtime.network.dataplane import Plane
 from runtime.network.stream import Stream
+from runtime.system.connection_limits import ConnectionRate, SilentConnections
 from runtime.system.journal import Journal
 from runtime.system.memory import ClientRoom, Memory
 

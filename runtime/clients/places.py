@@ -10,7 +10,7 @@ receives an answer, sends a request, or had one a moment ago is kept.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Generic, Protocol, TypeVar
 
-from runtime.network.connection_limits import SilentConnections
+from runtime.system.connection_limits import SilentConnections
 
 FIRST_WORD_NS: Final = 1_000_000_000
 """A connection without a request may just have been opened; after this time it is silent."""

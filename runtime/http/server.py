@@ -26,7 +26,7 @@ from runtime.http.attempts import key_of
 from runtime.http.guard import ALL_HEADERS, Forbidden, Guard
 from runtime.http.secured import secured
 from runtime.http.sessions import Session
-from runtime.network.connection_limits import ConnectionRate
+from runtime.system.connection_limits import ConnectionRate
 from runtime.system.memory import Memory
 from wire.addresses import canonical_host
 

@@ -42,7 +42,6 @@ from runtime.membership.handshake import refusal as refusal_of
 from runtime.membership.lease_terms import TERMS_BYTES, LeaseTerms
 from runtime.membership.masters import MasterClaim, decode_claims, encode_claims
 from runtime.membership.versions import Versions
-from runtime.network.connection_limits import ConnectionRate, SilentConnections
 from runtime.network.dataplane import Plane
 from runtime.network.stream import Dialer, Stream
 from runtime.peers.frames import (
@@ -67,6 +66,7 @@ from runtime.peers.large_lane import LargeLane
 from runtime.peers.outgoing import Outgoing
 from runtime.peers.security import PLAIN_LINKS, LinkSecurity
 from runtime.peers.version_checks import VersionChecks
+from runtime.system.connection_limits import ConnectionRate, SilentConnections
 from runtime.system.journal import Journal
 from runtime.system.memory import Memory, PeerRoom
 from wire.framing import FrameLimits

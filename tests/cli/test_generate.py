@@ -12,6 +12,7 @@ import pytest
 import node
 from cli import generate
 from cli.main import run
+from runtime.balancing.draining import DRAIN_S
 from runtime.config.config import load
 from wire.software import VERSION
 
@@ -48,7 +49,7 @@ def test_what_needs_a_person_is_not_started_again() -> None:
 
 def test_a_node_has_time_to_give_its_masters_away() -> None:
     (stop,) = lines_of(generate.unit(COMMAND, "bus", template=False), "TimeoutStopSec")
-    assert int(stop) > 2 * node.DRAIN_S
+    assert int(stop) > 2 * DRAIN_S
 
 
 @pytest.mark.parametrize("user", ["", "a b", "x\nExecStart=/bin/sh", "-x", "%i"])

@@ -7,7 +7,7 @@ import trio.testing
 from trio.testing import MockClock, memory_stream_pair
 
 from runtime.http.server import CONNECTIONS_A_SECOND, CONNECTIONS_MAX, Send, Stream
-from runtime.network.connection_limits import BURST_S
+from runtime.system.connection_limits import BURST_S
 from tests.runtime.doubles import Tcp
 from tests.runtime.http.test_http import Reply, echo, exchange, read_all, request, serving
 
