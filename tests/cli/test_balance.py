@@ -29,6 +29,7 @@ from tests.cluster.scenery import (
     three_nodes,
     until,
 )
+from tests.doses import ONLY_IN_FULL
 
 pytestmark = pytest.mark.cluster
 
@@ -195,6 +196,7 @@ async def test_a_rolling_restart_costs_no_client_anything(tmp_path: Path) -> Non
         await judge(cluster, producer)
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_E22_rates_with_masters_on_one_node_and_spread(tmp_path: Path) -> None:
     """The figures of `make demo`, by message size: every acknowledged message counts, and is there.
 

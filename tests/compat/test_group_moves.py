@@ -12,16 +12,16 @@ import pytest
 
 from tests.cluster.scenery import FULL
 from tests.compat.group_moves import CLIENTS, Missing, cluster_of, command_of, measure
+from tests.doses import ONLY_IN_FULL
 
 pytestmark = pytest.mark.cluster
 
 LIBRARIES = {"kafka-python": "kafka", "aiokafka": "aiokafka"}
-TASTE = ["confluent"]
-"""Without EXAM=full."""
-MOVES = 4 if FULL else 2
+MOVES = 4
 
 
-@pytest.mark.parametrize("client", CLIENTS if FULL else TASTE)
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
+@pytest.mark.parametrize("client", CLIENTS)
 async def test_a_coordinator_that_moves_ends_no_generation(tmp_path: Path, client: str) -> None:
     """Each node is asked by members whose coordinator has moved on, twice in a row as well. No
     member joins again, no record is read twice, no heartbeat or commit fails."""

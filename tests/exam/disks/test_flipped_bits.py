@@ -130,6 +130,7 @@ async def test_flipped_bits_are_noticed_and_repaired(tmp_path: Path) -> None:
         await judge_own_copies(cluster, tmp_path)
 
 
+@pytest.mark.skipif(not FULL, reason=ONLY_IN_FULL)
 async def test_batches_below_a_checkpoint_are_repaired_as_well(tmp_path: Path) -> None:
     """After a restart no slot leads to them. The node becomes master in the end, so they are
     read."""
