@@ -1,7 +1,6 @@
 """SaslHandshake (key 17) and SaslAuthenticate (key 36): a client authenticates (KIP-43, KIP-152).
 
-The mechanism defines the meaning of the bytes and
-the number of rounds.
+The mechanism defines the meaning of the bytes and the number of rounds.
 """
 
 # ruff: noqa: RUF009  (a specifier is an attrs.field: it makes no value that instances would share)
