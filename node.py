@@ -14,7 +14,7 @@ from typing import Final
 
 if __name__ == "__main__":
     # The imports make 750 classes, and nothing of them is garbage: looking for some took a quarter
-    # of a node's start. `collect_rarely` turns it on again.
+    # of a node's start.
     gc.disable()
 
 import trio
@@ -592,4 +592,5 @@ async def _start(
 
 
 if __name__ == "__main__":
+    gc.enable()
     sys.exit(main())

@@ -37,7 +37,6 @@ def collect_rarely() -> None:
     gc.collect()
     gc.freeze()  # what was built so far lives as long as the process
     gc.set_threshold(*COLLECTOR)
-    gc.enable()
 
 
 def descriptor_limit() -> int:
