@@ -2,18 +2,17 @@
 
 import argparse
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from cli.clusters.kafka_commands import (
     UNKNOWN,
+    Action,
     ClientError,
-    add_cluster_options,
+    add_action,
     existing_topic,
     open_admin,
     print_json,
-    run_until_signal,
     table,
 )
 from cli.where import time_ms
@@ -30,7 +29,6 @@ from evenkeel import (
 from evenkeel.lookups import BEGINNING, END
 from wire.error_codes import ErrorCode
 
-Action = Callable[[Any], Awaitable[int]]
 Progress = Mapping[TopicPartition, PartitionProgress]
 
 CLIENT_CHARS_MAX: Final = 24
@@ -44,11 +42,9 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     def action(
         name: str, work: Action, text: str, *, one: bool = True, changes: bool = False
     ) -> argparse.ArgumentParser:
-        sub = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        sub.set_defaults(do=_run, work=work)
+        sub = add_action(actions, name, work, text, changes=changes)
         if one:
             sub.add_argument("group", metavar="GROUP")
-        add_cluster_options(sub, changes=changes)
         return sub
 
     action("list", _list, "list the consumer groups", one=False)
@@ -63,10 +59,6 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     text = "delete a consumer group without members, and its offsets"
     delete = action("delete", _delete, text, changes=True)
     delete.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
-
-
-def _run(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    return run_until_signal(partial(options.work, options))
 
 
 # --- looking -------------------------------------------------------------------------------------

@@ -2,27 +2,23 @@
 other actions. Any Kafka cluster."""
 
 import argparse
-from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 from cli import records, topic_changes
 from cli.backup import export_topic, import_topic
 from cli.clusters.kafka_commands import (
-    add_cluster_options,
+    Action,
+    add_action,
     existing_topic,
     open_admin,
     pairs,
     print_json,
-    run_until_signal,
     table,
 )
 from cli.clusters.target import whole
 from evenkeel import (
     TopicDescription,
 )
-
-Action = Callable[[Any], Awaitable[int]]
 
 
 def add_commands(parser: argparse.ArgumentParser) -> None:
@@ -31,11 +27,9 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     def action(
         name: str, work: Action, text: str, *, one: bool = True, changes: bool = False
     ) -> argparse.ArgumentParser:
-        sub = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        sub.set_defaults(do=_run, work=work)
+        sub = add_action(actions, name, work, text, changes=changes)
         if one:
             sub.add_argument("topic", metavar="TOPIC")
-        add_cluster_options(sub, changes=changes)
         return sub
 
     create = action("create", _create, "create a topic", changes=True)
@@ -58,10 +52,6 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     export_topic.add_options(action("export", export_topic.run, "write a topic to files"))
     text = "read a topic from the files of an export"
     import_topic.add_options(action("import", import_topic.run, text, one=False, changes=True))
-
-
-def _run(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    return run_until_signal(partial(options.work, options))
 
 
 # --- topics --------------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
-"""What `evenkeel topic` and `evenkeel group` share: which cluster, Ctrl-C, and how things look."""
+"""What commands share that speak Kafka's protocol: which cluster, Ctrl-C, and how things look."""
 
 import argparse
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from signal import SIGINT, SIGTERM
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import trio
 
@@ -15,6 +16,8 @@ from evenkeel import Admin, BrokerError, ClientConfig, TopicDescription
 from evenkeel.lifetime import background
 from wire.error_codes import ErrorCode
 
+Action: TypeAlias = Callable[[Any], Awaitable[int]]
+"""What a command does, with its options; returns the exit code."""
 TIMEOUT_S: Final = 10.0
 NODES_TRIED: Final = 3
 """Of this many nodes, all but one may hang before a command gives up."""
@@ -38,6 +41,25 @@ def add_cluster_options(parser: argparse.ArgumentParser, *, changes: bool) -> No
     text = f"seconds to wait for a cluster that does not answer ({TIMEOUT_S:g})"
     parser.add_argument("--timeout", type=chosen.seconds, default=TIMEOUT_S, metavar="S", help=text)
     parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def add_action(
+    actions: Any,  # noqa: ANN401 (argparse's)
+    name: str,
+    work: Action,
+    text: str,
+    *,
+    do: Callable[[Any], int] | None = None,
+    changes: bool = False,
+) -> argparse.ArgumentParser:
+    """A command of a subject, such as `evenkeel acl list`, that asks a cluster. `do` begins `work`,
+    if there is something to be done before there is an event loop."""
+    sub: argparse.ArgumentParser = actions.add_parser(
+        name, help=text, description=text[0].upper() + text[1:] + "."
+    )
+    sub.set_defaults(do=do or run_work, work=work)
+    add_cluster_options(sub, changes=changes)
+    return sub
 
 
 def config_of(options: Any) -> ClientConfig:  # noqa: ANN401 (argparse's)
@@ -90,6 +112,10 @@ async def existing_topic(admin: Admin, name: str) -> TopicDescription:
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise ClientError(f"there is no topic '{name}'; see: evenkeel topic list") from None
         raise
+
+
+def run_work(options: Any) -> int:  # noqa: ANN401 (argparse's)
+    return run_until_signal(partial(options.work, options))
 
 
 def run_until_signal(work: Callable[[], Awaitable[int]], *, interrupted: int = INTERRUPTED) -> int:

@@ -1,7 +1,7 @@
 """`evenkeel acl`: add, list, delete and check rules. Any Kafka cluster with an authorizer."""
 
 import argparse
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -10,10 +10,9 @@ from broker.security.audit import rule_text
 from broker.security.decisions import Decision, Decisions
 from cli.clusters.kafka_commands import (
     ClientError,
-    add_cluster_options,
+    add_action,
     open_admin,
     print_json,
-    run_until_signal,
     table,
 )
 from evenkeel.admin.acls import AccessRule, RuleFilter
@@ -26,8 +25,6 @@ from wire.acls import (
     ResourceType,
     titled,
 )
-
-Action = Callable[[Any], Awaitable[int]]
 
 DENIED: Final = 1
 """The exit code of `check` for a no."""
@@ -57,13 +54,7 @@ def _principal(word: str) -> str:
 def add_commands(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
 
-    def action(
-        name: str, work: Action, text: str, *, changes: bool = False
-    ) -> argparse.ArgumentParser:
-        sub = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        sub.set_defaults(do=_run, work=work)
-        add_cluster_options(sub, changes=changes)
-        return sub
+    action = partial(add_action, actions)
 
     add = action("add", _add, "allow clients something, or deny it", changes=True)
     who = add.add_mutually_exclusive_group(required=True)
@@ -121,10 +112,6 @@ def _filter_options(parser: argparse.ArgumentParser) -> None:
     text = "all rules that apply to the resource, also prefixes and '*'"
     parser.add_argument("--matching", action="store_true", help=text)
     parser.add_argument("--host", metavar="IP", help="rules about this address")
-
-
-def _run(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    return run_until_signal(partial(options.work, options))
 
 
 def _resource(options: Any) -> tuple[ResourceType, str] | None:  # noqa: ANN401 (argparse's)

@@ -2,21 +2,19 @@
 
 import argparse
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, Final
 
 from cli.clusters.kafka_commands import (
+    Action,
     ClientError,
-    add_cluster_options,
+    add_action,
     open_admin,
     print_json,
-    run_until_signal,
     table,
 )
 from evenkeel.admin.quotas import ClientQuota
 
-Action = Callable[[Any], Awaitable[int]]
 Entity = Mapping[str, str | None]
 
 KINDS: Final[Mapping[str, str]] = {
@@ -60,10 +58,8 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     def action(
         name: str, work: Action, text: str, *, changes: bool = False
     ) -> argparse.ArgumentParser:
-        sub = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        sub.set_defaults(do=_run, work=work)
+        sub = add_action(actions, name, work, text, changes=changes)
         _entity_options(sub)
-        add_cluster_options(sub, changes=changes)
         return sub
 
     action("list", _list, "list the quotas")
@@ -114,10 +110,6 @@ def _limit(text: str) -> tuple[str, float]:
     if name in BYTES and value < 1:
         raise argparse.ArgumentTypeError(f"'{text}': at least a byte a second")
     return name, value
-
-
-def _run(options: Any) -> int:  # noqa: ANN401 (argparse's)
-    return run_until_signal(partial(options.work, options))
 
 
 def _entity(options: Any) -> Entity:  # noqa: ANN401 (argparse's)

@@ -7,7 +7,6 @@ them; of passwords there are salted keys only. `hash` makes a line of the file o
 
 import argparse
 import os
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
@@ -16,17 +15,15 @@ from broker.security.users import MECHANISM_NAMES, user_line
 from cli.clusters import passwords
 from cli.clusters.kafka_commands import (
     ClientError,
-    add_cluster_options,
+    add_action,
     open_admin,
     print_json,
-    run_until_signal,
+    run_work,
     table,
 )
 from evenkeel import Admin
 from evenkeel.admin.users import SALT_BYTES, UserCredentials
 from wire.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramMechanism, make_credential
-
-Action = Callable[[Any], Awaitable[int]]
 
 DEFAULT: Final = "SCRAM-SHA-512"
 
@@ -34,13 +31,7 @@ DEFAULT: Final = "SCRAM-SHA-512"
 def add_commands(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
 
-    def action(
-        name: str, work: Action, text: str, *, changes: bool = False
-    ) -> argparse.ArgumentParser:
-        sub = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        sub.set_defaults(do=_run, work=work)
-        add_cluster_options(sub, changes=changes)
-        return sub
+    action = partial(add_action, actions, do=_run)
 
     add = action("add", _add, "make a user, who may log in at once", changes=True)
     add.add_argument("name", metavar="NAME")
@@ -101,7 +92,7 @@ def _run(options: Any) -> int:  # noqa: ANN401 (argparse's)
         # asked for before there is an event loop, which would take Ctrl-C for itself
         _check_name(options.name)
         options.password = _new_password(options)
-    return run_until_signal(partial(options.work, options))
+    return run_work(options)
 
 
 async def _add(options: Any) -> int:  # noqa: ANN401 (argparse's)
